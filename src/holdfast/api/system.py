@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -12,7 +11,6 @@ from holdfast import __version__
 from holdfast.api.auth import Service, get_server_state
 from holdfast.auth import Scope
 from holdfast.service.schemas import ErasureStatus, Finding
-from holdfast.url_secrets import mask_secrets
 
 router = APIRouter(tags=["system"])
 health = APIRouter(tags=["system"])
@@ -52,9 +50,9 @@ def read_about(front: Service, request: Request) -> About:
         scope=str(caller.scope),
         bases_limited=caller.bases is not None,
         settings=[
-            Setting(name=one.name, value=_setting_value(getattr(settings, one.name)), meaning=one.metadata["meaning"])
-            for one in fields(settings)
-            if admin and one.repr
+            Setting(name=setting.name, value=_to_json(setting.value), meaning=setting.meaning)
+            for setting in settings.describe()
+            if admin and not setting.secret
         ],
     )
 
@@ -94,8 +92,5 @@ def is_ready(request: Request) -> Health:
     return Health(status="ok")
 
 
-def _setting_value(value: Any) -> Any:
-    """Return a setting as JSON has it, without the secrets in addresses."""
-    if isinstance(value, str):
-        return mask_secrets(value)
+def _to_json(value: Any) -> Any:
     return value if isinstance(value, int | float | None) else str(value)

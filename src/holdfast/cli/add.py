@@ -32,7 +32,6 @@ DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of th
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "add", panel=PANEL)(add)
     command(app, "sync", panel=PANEL)(sync)
     command(app, "watch", panel=PANEL)(watch)
@@ -145,7 +144,7 @@ def sync(
 
 
 def _wait_for_folder(context: CommandContext, library: Holdfast, base: str, reply: Reply) -> ExitCode:
-    """Wait until a folder and all below it have come to rest."""
+    """Wait until a folder and everything in it are at rest, and report the result."""
     followed = BaseTarget(library, base, reply.document)
     wait_with_progress(context, library, followed, again=status_command(context, base, [reply.document or 0]))
     stands = followed.folder_status
@@ -195,7 +194,7 @@ def watch(
     with context.open(work=True) as library:
         ensure_base(context, library, base)
         context.terminal.info(f"Watching {folder}; Ctrl-C ends it.")
-        here = cast("LocalDocuments", library.documents)  # a server was refused above
+        here = cast("LocalDocuments", library.documents)  # `context.remote` was refused above
         for reply in here.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
             if context.terminal.json:
                 context.terminal.print_json_line(reply)

@@ -1,4 +1,4 @@
-"""`export` and `import`: a base as one file."""
+"""`export` and `import`: writes a base to a file, and creates a base from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ PANEL = "Tending"
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "export", panel=PANEL)(export)
     command(app, "import", panel=PANEL)(import_base)
 

@@ -1,4 +1,4 @@
-"""`base`: the bases, made, set, emptied and deleted."""
+"""`base`: lists, creates, changes, clears and deletes bases."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ SettingsArgument = Annotated[
     typer.Argument(metavar="KEY=VALUE", help="Settings, as in: chunk_size=400 indexes=vector,fulltext"),
 ]
 LIST_SETTINGS = ("indexes", "languages")
-TEXT_SETTINGS = ("embedding", "chat")  # where none is a word like others
+TEXT_SETTINGS = ("embedding", "chat")  # `none` is an ordinary value here
 NULL_WORDS = ("none", "null", "")
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "ls")(ls)
     command(app, "create")(create)
     command(app, "show")(show)
@@ -42,20 +41,20 @@ def ls(context: CommandContext) -> None:
     """List the bases."""
     with context.open() as library:
         found = library.bases.list()
-        counted = {one.name: library.bases.counts(one.name) for one in found} if not context.terminal.json else {}
+        counted = {base.name: library.bases.counts(base.name) for base in found} if not context.terminal.json else {}
 
     def human() -> None:
         context.terminal.print_table(
             ("name", "status", "documents", "size", "indexes"),
             [
                 (
-                    one.name,
-                    one.status,
-                    counted[one.name].documents,
-                    format_size(counted[one.name].bytes),
-                    one.settings.indexes,
+                    base.name,
+                    base.status,
+                    counted[base.name].documents,
+                    format_size(counted[base.name].bytes),
+                    base.settings.indexes,
                 )
-                for one in found
+                for base in found
             ],
         )
         if not found:
@@ -128,21 +127,25 @@ def _clear_or_delete(context: CommandContext, name: str, *, yes: bool, whole: bo
         what = f"base {name!r} with {documents}" if whole else f"all {documents} of base {name!r}"
         context.confirm(f"Delete {what}?", yes=yes)
         (library.bases.delete if whole else library.bases.clear)(name)
-    told = {"base": name, "deleted" if whole else "cleared": True}
+    result = {"base": name, "deleted" if whole else "cleared": True}
     context.print_result(
-        told, lambda: context.terminal.info(f"Deleted {what}; what is left on the disk is erased by whoever works.")
+        result, lambda: context.terminal.info(f"Deleted {what}; what is left on the disk is erased by whoever works.")
     )
 
 
 def parse_settings(given: list[str]) -> dict[str, Any]:
-    """Read settings as people write them."""
-    found: dict[str, Any] = {}
+    """Parse KEY=VALUE arguments.
+
+    >>> parse_settings(["chunk_size=400", "indexes=vector,fulltext", "budget_tokens=none"])
+    {'chunk_size': 400, 'indexes': ['vector', 'fulltext'], 'budget_tokens': None}
+    """
+    settings: dict[str, Any] = {}
     for word in given:
         name, equals, text = word.partition("=")
         if not equals or not name:
             raise BadRequest(f"{word!r} is no setting; write it as KEY=VALUE.")
-        found[name] = _parse_value(name, text)
-    return found
+        settings[name] = _parse_value(name, text)
+    return settings
 
 
 def _parse_value(name: str, text: str) -> Any:

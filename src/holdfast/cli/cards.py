@@ -17,7 +17,6 @@ from holdfast.errors import BadSettings
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "status")(status)
     command(app, "generate")(generate)
     command(app, "cancel")(cancel)
@@ -79,7 +78,7 @@ def ls(
     def human() -> None:
         context.terminal.print_table(
             ("card", "question", "answer", "name"),
-            [(one.place, one.question, one.answer, one.name) for one in found.items],
+            [(card.place, card.question, card.answer, card.name) for card in found.items],
         )
         if not found.items:
             context.terminal.info(

@@ -26,7 +26,6 @@ GuardArgument = Annotated[
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "reconcile")(reconcile)
     command(app, "adopt")(adopt)
 

@@ -1,4 +1,4 @@
-"""`keys`: who may ask a server."""
+"""`keys`: creates, lists and revokes API keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ HEADER = ("id", "name", "scope", "bases", "begins", "created", "expires", "revok
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "create")(create)
     command(app, "ls")(ls)
     command(app, "revoke")(revoke)
@@ -52,9 +51,9 @@ def ls(context: CommandContext) -> None:
 
     def human() -> None:
         rows = [
-            (one.id, one.name, one.scope, "all" if one.bases is None else one.bases, f"hf_{one.prefix}…",
-             one.created_at, one.expires_at, one.revoked_at, one.used_at)
-            for one in found
+            (key.id, key.name, key.scope, "all" if key.bases is None else key.bases, f"hf_{key.prefix}…",
+             key.created_at, key.expires_at, key.revoked_at, key.used_at)
+            for key in found
         ]  # fmt: skip
         context.terminal.print_table(HEADER, rows)
         if not rows:

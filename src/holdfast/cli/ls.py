@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.format import format_size as sized
-from holdfast.cli.format import format_value
+from holdfast.cli.format import format_size, format_value
 from holdfast.cli.options import (
     DEFAULT_BASE,
     BaseOption,
@@ -32,12 +31,11 @@ if TYPE_CHECKING:
     from holdfast.service.schemas import Document, Page
 
 PANEL = "Looking"
-MAX_TREE_LINES = 2_000  # lines of a tree
+MAX_TREE_LINES = 2_000  # shown at most
 HEADER = ("id", "name", "kind", "size", "status", "why")
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "ls", panel=PANEL)(ls)
     command(app, "status", panel=PANEL)(status)
 
@@ -87,28 +85,30 @@ def ls(
 
 
 def _print_page(context: CommandContext, found: Page[Document], base: str, page: int) -> None:
-    context.terminal.print_table(HEADER, [_row(one, one.name) for one in found.items])
+    context.terminal.print_table(HEADER, [_row(document, document.name) for document in found.items])
     if not found.items:
         context.terminal.info(f"No documents in base {base!r} are like that.")
     elif found.next_cursor is not None:
         context.terminal.info(f"{len(found.items):,} of {found.total:,}; more with --page {page + 1}")
 
 
-def _row(one: Document, name: str) -> Sequence[Any]:
-    why = one.why.message if one.why else format_progress(one.progress)
-    return one.id, name, one.kind, sized(one.size) if one.size else "", one.status, why
+def _row(document: Document, name: str) -> Sequence[Any]:
+    why = document.why.message if document.why else format_progress(document.progress)
+    return document.id, name, document.kind, format_size(document.size) if document.size else "", document.status, why
 
 
 def _print_tree(context: CommandContext, library: Holdfast, base: str, parent: int) -> None:
     found = []
-    for depth, one in _walk_tree(library, base, parent, 0):
-        found.append((depth, one))
+    for depth, document in _walk_tree(library, base, parent, 0):
+        found.append((depth, document))
         if len(found) == MAX_TREE_LINES:
             context.terminal.info(f"Only the first {MAX_TREE_LINES:,} are shown; name a folder to see what is in it.")
             break
     context.print_result(
-        {"items": [one for _, one in found], "next_cursor": None, "total": len(found)},
-        lambda: context.terminal.print_table(HEADER, [_row(one, "  " * depth + one.name) for depth, one in found]),
+        {"items": [document for _, document in found], "next_cursor": None, "total": len(found)},
+        lambda: context.terminal.print_table(
+            HEADER, [_row(document, "  " * depth + document.name) for depth, document in found]
+        ),
     )
 
 
@@ -157,7 +157,7 @@ def _print_overview(context: CommandContext, library: Holdfast, base: str | None
             )
         context.terminal.print_table(
             ("base", "status", "documents", "size", "of these"),
-            [(one.name, one.status, counted[one.name].documents, sized(counted[one.name].bytes),
+            [(one.name, one.status, counted[one.name].documents, format_size(counted[one.name].bytes),
               ", ".join(f"{many:,} {format_value(word)}" for word, many in counted[one.name].by_status.items() if many))
              for one in bases],
         )  # fmt: skip

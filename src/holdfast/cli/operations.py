@@ -1,4 +1,4 @@
-"""`retry`, `cancel`, `rm`, `reindex`, `refresh`: what is done to documents that are there."""
+"""`retry`, `cancel`, `rm`, `reindex`, `refresh`: operations on existing documents."""
 
 from __future__ import annotations
 
@@ -41,15 +41,14 @@ if TYPE_CHECKING:
 PANEL = "Changing"
 MAX_IDS_PER_CALL = 1_000
 POLL_SECONDS = 0.1
-MAX_NAMES_SHOWN = 3  # of those that are to be deleted
-DELETE_TIMEOUT_SECONDS = 60.0  # seconds that a delete is waited for
+MAX_NAMES_SHOWN = 3  # in the question before a delete
+DELETE_TIMEOUT_SECONDS = 60.0  # how long a delete is waited for
 
 AllOption = Annotated[bool, typer.Option("--all", help="All of the base.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count, and do nothing.")]
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "retry", panel=PANEL)(retry)
     command(app, "cancel", panel=PANEL)(cancel)
     command(app, "rm", panel=PANEL)(rm)
@@ -59,7 +58,7 @@ def declare(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFilter:
-    """Which documents are meant, where none is named."""
+    """The filter options of a command, used if no document is named."""
 
     states: list[Status] | None = None
     kinds: list[Kind] | None = None
@@ -69,11 +68,10 @@ class DocumentFilter:
 
     @property
     def is_given(self) -> bool:
-        """Something of it was said."""
         return self != DocumentFilter()
 
     def to_arguments(self, library: Holdfast, base: str) -> dict[str, Any]:
-        """Return it as lists are filtered."""
+        """Return the filter arguments of `documents.list` and `documents.matching`."""
         return {
             "parent": resolve_document(library, base, self.inside) if self.inside else None,
             "states": self.states or None,
@@ -107,7 +105,7 @@ def retry(
     with context.open(work=not no_wait and not dry_run) as library:
         if all_:
             states = ["failed", "degraded"] if degraded else ["failed"]
-            failed = {one.id: one.name for one in _list_all(library, base, states=states)}
+            failed = {document.id: document.name for document in _list_all(library, base, states=states)}
             summary = library.jobs.retry_all(base, degraded=degraded, dry_run=dry_run)
             if dry_run or no_wait or not summary.accepted:
                 return _print_summary(context, summary, "to try again")
@@ -120,7 +118,7 @@ def retry(
             return _run_on_matching(context, library, base, which, asked)
         replies = _run_on_ids(library, base, "retry", resolve_documents(library, base, documents or ()), priority)
         print_replies(context, replies, "trying again")
-        if not no_wait and library.works and any(one.accepted and one.status == "deleting" for one in replies):
+        if not no_wait and library.works and any(reply.accepted and reply.status == "deleting" for reply in replies):
             _wait_until_erased(library, base)
         return wait_and_report(context, library, base, replies, wait=not no_wait)
 
@@ -151,7 +149,7 @@ def reindex(
             )
             return _run_on_matching(context, library, base, which, asked)
         ids = (
-            [one.id for one in _list_all(library, base, parent=0)]
+            [document.id for document in _list_all(library, base, parent=0)]
             if all_
             else resolve_documents(library, base, documents or ())
         )
@@ -177,7 +175,7 @@ def refresh(
     with context.open(work=not no_wait) as library:
         ids = resolve_documents(library, base, documents or ())
         if all_:
-            ids = [one.id for one in _list_all(library, base, parent=0) if one.source is not None]
+            ids = [document.id for document in _list_all(library, base, parent=0) if document.source is not None]
         replies = _run_on_ids(library, base, "refresh", ids, priority)
         print_replies(context, replies, "looking again")
         return wait_and_report(context, library, base, replies, wait=not no_wait)
@@ -212,7 +210,7 @@ def cancel(
         replies += _run_on_ids(library, base, "cancel", numbers, DEFAULT_PRIORITY)
     print_replies(context, replies, "cancelled")
     context.print_result({"base": base, "replies": replies}, lambda: None)
-    return combine_exit_codes([reply_exit_code(str(one.verdict), one.reason) for one in replies])
+    return combine_exit_codes([reply_exit_code(str(reply.verdict), reply.reason) for reply in replies])
 
 
 def rm(
@@ -263,7 +261,7 @@ def rm(
 
 @dataclass(frozen=True, slots=True)
 class BulkAction:
-    """What is asked of all that fit, and how that is said."""
+    """An operation on all matching documents, with the labels of its output."""
 
     action: str
     summary_label: str
@@ -277,10 +275,10 @@ class BulkAction:
 def _run_on_matching(
     context: CommandContext, library: Holdfast, base: str, which: DocumentFilter, asked: BulkAction
 ) -> ExitCode:
-    """Do the same to all that fit, and wait for it where somebody works."""
+    """Run an operation on all matching documents, and wait for the result if requested."""
     filters = which.to_arguments(library, base)
     waits = asked.wait and not asked.dry_run
-    names = {one.id: one.name for one in _list_all(library, base, **filters)} if waits else {}
+    names = {document.id: document.name for document in _list_all(library, base, **filters)} if waits else {}
     summary = library.documents.matching(base, asked.action, priority=asked.priority, dry_run=asked.dry_run, **filters)
     if not waits or not summary.accepted:
         return _print_summary(context, summary, asked.summary_label)
@@ -296,11 +294,11 @@ def _run_on_matching(
 def _wait_and_summarise(
     context: CommandContext, library: Holdfast, base: str, summary: BulkSummary, names: dict[int, str]
 ) -> ExitCode:
-    standings = wait_for_documents(context, library, base, names)
+    statuses = wait_for_documents(context, library, base, names)
     context.print_result(
-        {"base": base, "summary": summary, "documents": standings}, lambda: print_totals(context, base, standings)
+        {"base": base, "summary": summary, "documents": statuses}, lambda: print_totals(context, base, statuses)
     )
-    return combine_exit_codes([status_exit_code(one) for one in standings])
+    return combine_exit_codes([status_exit_code(document) for document in statuses])
 
 
 def _delete_matching(
@@ -313,7 +311,6 @@ def _delete_matching(
     yes: bool,
     wait: bool,
 ) -> ExitCode:
-    """Delete all that fit."""
     filters = which.to_arguments(library, base)
     counted = library.documents.matching(base, "delete", dry_run=True, **filters)
     if dry_run or not counted.found:
@@ -326,18 +323,18 @@ def _delete_matching(
 
 
 def _wait_until_erased(library: Holdfast, base: str) -> None:
-    """Let this process erase what was deleted; whatever is left is erased by whoever works next."""
+    """Wait until this process has cleaned up deleted documents. After the timeout, another worker finishes it."""
     ends = time.monotonic() + DELETE_TIMEOUT_SECONDS
     while library.documents.list(base, deleting=True, size=1).total and time.monotonic() < ends:
         time.sleep(POLL_SECONDS)
 
 
 def _check_selection(words: list[str] | None, which: DocumentFilter, *, all_: bool, dry_run: bool = False) -> None:
-    """Refuse what means nothing, or more than one thing."""
-    said = sum((bool(words), all_, which.is_given))
-    if not said:
+    """Require exactly one of names, `--all` and filters."""
+    given = sum((bool(words), all_, which.is_given))
+    if not given:
         raise BadRequest("Name documents, or say --all, or which of them by --state, --kind, --text or --in.")
-    if said > 1:
+    if given > 1:
         raise BadRequest("Name documents, say --all, or say which of them: one of these, and not several.")
     if dry_run and words:
         raise BadRequest("--dry-run goes with --all, or with --state, --kind, --text or --in.")

@@ -1,4 +1,4 @@
-"""`queue`: the jobs, their order, and pauses."""
+"""`queue`: lists jobs, changes their priority, pauses and resumes the queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ HEADER = ("job", "state", "operation", "base", "document", "priority", "asked by
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "ls")(ls)
     command(app, "pause")(pause)
     command(app, "resume")(resume)
@@ -48,17 +47,17 @@ def ls(
 
 
 def _print_page(context: CommandContext, found: Page[Job], page: int) -> None:
-    context.terminal.print_table(HEADER, [_row(one) for one in found.items])
+    context.terminal.print_table(HEADER, [_row(job) for job in found.items])
     if not found.items:
         context.terminal.info("There are no such jobs.")
     elif found.next_cursor is not None:
         context.terminal.info(f"{len(found.items):,} of {found.total:,}; more with --page {page + 1}")
 
 
-def _row(one: Job) -> tuple[Any, ...]:
-    took = "" if one.finished_at is None else format_duration((one.finished_at - one.created_at).total_seconds())
-    subject = one.subject if one.document is None else one.document
-    return one.id, one.state, one.operation, one.base, subject, one.priority, one.requester, one.created_at, took
+def _row(job: Job) -> tuple[Any, ...]:
+    took = "" if job.finished_at is None else format_duration((job.finished_at - job.created_at).total_seconds())
+    subject = job.subject if job.document is None else job.document
+    return job.id, job.state, job.operation, job.base, subject, job.priority, job.requester, job.created_at, took
 
 
 def pause(context: CommandContext, base: AnyBaseOption = None) -> None:

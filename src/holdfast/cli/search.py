@@ -1,4 +1,4 @@
-"""`search` and `ask`: what a base knows."""
+"""`search` and `ask`: finds passages; answers questions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from holdfast.service.schemas import Answer, Hits, Notice
 
 PANEL = "Searching"
-MAX_PASSAGE_CHARS = 600  # characters of a passage
+MAX_PASSAGE_CHARS = 600  # longer passages are cut
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "search", panel=PANEL)(search)
     command(app, "ask", panel=PANEL)(ask)
 
@@ -71,9 +70,9 @@ def ask(
 
 
 def _print_notices(context: CommandContext, notices: list[Notice]) -> None:
-    """Name the channels that could not be searched."""
-    for one in notices:
-        context.terminal.warn(f"The channel {one.channel} could not be searched: {one.message}")
+    """Warn about channels that could not be searched."""
+    for notice in notices:
+        context.terminal.warn(f"The channel {notice.channel} could not be searched: {notice.message}")
 
 
 def _print_hits(context: CommandContext, found: Hits, base: str, *, whole: bool) -> None:
@@ -99,22 +98,22 @@ def _format_score(rank: int, score: float) -> str:
 
 
 def show_command(context: CommandContext, base: str, document: int, chunk: int) -> str:
-    """Return the command that opens a passage."""
+    """Return the command line that opens a passage."""
     return context.format_command("show", document, "--chunk", chunk, base=base)
 
 
 def _print_stream(context: CommandContext, parts: Any) -> Answer:
-    """Print an answer as its words come, and return it."""
+    """Print an answer while it arrives, and return it."""
     answer: Answer | None = None
-    said = False
+    printed = False
     for part in parts:
         if isinstance(part, str):
             context.terminal.print_text(part, end="")
-            said = said or bool(part)
+            printed = printed or bool(part)
         else:
             answer = part
     assert answer is not None  # noqa: S101 - the whole answer comes last
-    if said:
+    if printed:
         context.terminal.print_text("")
     elif answer.text:
         context.terminal.print_text(answer.text)
@@ -122,7 +121,7 @@ def _print_stream(context: CommandContext, parts: Any) -> Answer:
 
 
 def _print_citations(context: CommandContext, answer: Answer, base: str) -> None:
-    """Tell what an answer rests on."""
+    """Print the outcome of an answer and its citations."""
     _print_notices(context, answer.notices)
     if str(answer.outcome) != "answered" or answer.cut:
         context.terminal.info(answer.message)
@@ -130,7 +129,10 @@ def _print_citations(context: CommandContext, answer: Answer, base: str) -> None
         context.terminal.info("The answer was cut off, because the language model stopped early.")
     if answer.citations:
         context.terminal.print_text("")
-    for one in answer.citations:
+    for citation in answer.citations:
         context.terminal.print_row(
-            f"[{one.number}]", one.name, f'"{one.quote}"', show_command(context, base, one.document, one.chunk)
+            f"[{citation.number}]",
+            citation.name,
+            f'"{citation.quote}"',
+            show_command(context, base, citation.document, citation.chunk),
         )

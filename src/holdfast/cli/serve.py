@@ -17,7 +17,6 @@ PANEL = "Serving"
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "serve", panel=PANEL)(serve)
     command(app, "worker", panel=PANEL)(worker)
     command(app, "mcp", panel=PANEL)(mcp)
@@ -69,9 +68,9 @@ def worker(
     stopped = stop_on_signal()
     scheduler = open_scheduler(settings)
     scheduler.start(make_worker(settings))
-    told = {"workers": settings.workers, "database": mask_secrets(settings.database)}
+    result = {"workers": settings.workers, "database": mask_secrets(settings.database)}
     context.print_result(
-        told, lambda: context.terminal.info(f"{settings.workers} workers on {told['database']}; Ctrl-C ends it.")
+        result, lambda: context.terminal.info(f"{settings.workers} workers on {result['database']}; Ctrl-C ends it.")
     )
     try:
         stopped.wait()

@@ -1,4 +1,4 @@
-"""`show`: all about one document; and how documents and jobs are shown elsewhere."""
+"""`show`: prints one document; also prints documents and jobs for other commands."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import Document, Job, Progress
 
-TEXT_PART_CHARS = 100_000  # characters of a text that are read at once
+TEXT_PART_CHARS = 100_000  # per call
 MAX_JOBS_SHOWN = 3
-EXCERPT_CHARS = 60  # characters of a chunk that is missing
+EXCERPT_CHARS = 60  # of a missing chunk
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the command."""
     command(app, "show", panel="Looking")(show)
 
 
@@ -59,30 +58,32 @@ def show(
             _print_document(context, library, base, number)
 
 
-def show_document(context: CommandContext, one: Document) -> None:
-    """Show all about a document."""
-    context.terminal.print_heading(one.name)
+def show_document(context: CommandContext, document: Document) -> None:
+    context.terminal.print_heading(document.name)
     context.terminal.print_pairs(
         [
-            ("document", f"{one.id} in base {one.base}" + (f", below {one.parent}" if one.parent else "")),
-            ("kind", one.kind),
-            ("status", one.status),
-            ("why", one.why and one.why.message),
-            ("tried again", one.retry_at),
-            ("waits for", " ".join(why.message for why in one.waiting_for)),
-            ("progress", format_progress(one.progress)),
-            ("job", one.job),
-            ("queue", None if one.queue_position is None else f"{one.queue_position:,} before it"),
-            ("searchable", one.searchable),
-            ("size", format_size(one.size) if one.size else ""),
-            ("source", one.source),
-            ("looked at every", f"{one.every:,} s" if one.every else ""),
-            ("chunks", one.chunks),
-            ("metadata", one.metadata),
-            ("sha256", one.sha256),
-            ("added", one.created_at),
-            ("changed", one.changed_at),
-            ("jobs", one.jobs[:MAX_JOBS_SHOWN]),
+            (
+                "document",
+                f"{document.id} in base {document.base}" + (f", below {document.parent}" if document.parent else ""),
+            ),
+            ("kind", document.kind),
+            ("status", document.status),
+            ("why", document.why and document.why.message),
+            ("tried again", document.retry_at),
+            ("waits for", " ".join(why.message for why in document.waiting_for)),
+            ("progress", format_progress(document.progress)),
+            ("job", document.job),
+            ("queue", None if document.queue_position is None else f"{document.queue_position:,} before it"),
+            ("searchable", document.searchable),
+            ("size", format_size(document.size) if document.size else ""),
+            ("source", document.source),
+            ("looked at every", f"{document.every:,} s" if document.every else ""),
+            ("chunks", document.chunks),
+            ("metadata", document.metadata),
+            ("sha256", document.sha256),
+            ("added", document.created_at),
+            ("changed", document.changed_at),
+            ("jobs", document.jobs[:MAX_JOBS_SHOWN]),
         ]
     )
     context.terminal.print_table(
@@ -90,43 +91,41 @@ def show_document(context: CommandContext, one: Document) -> None:
         [
             (index.kind, index.state, index.chunks, index.missing, f"{index.attempts}/{index.attempts_max}",
              index.error.message if index.error else format_progress(index.progress))
-            for index in one.indexes
+            for index in document.indexes
         ]
-        + [(kind, "not enabled", "", "", "", why.message) for kind, why in one.not_enabled.items()],
+        + [(kind, "not enabled", "", "", "", why.message) for kind, why in document.not_enabled.items()],
     )  # fmt: skip
 
 
-def show_job(context: CommandContext, one: Job) -> None:
-    """Show all about a job."""
+def show_job(context: CommandContext, job: Job) -> None:
     context.terminal.print_pairs(
         [
-            ("job", one.id),
-            ("base", one.base),
-            ("document", one.document),
-            ("subject", one.subject),
-            ("operation", one.operation),
-            ("state", one.state),
-            ("waits for", " ".join(why.message for why in one.waiting_for)),
-            ("progress", format_progress(one.progress)),
-            ("priority", one.priority),
-            ("asked by", f"{one.requester} ({one.cause})" if one.requester else one.cause),
-            ("asked at", one.created_at),
-            ("ended at", one.finished_at),
-            ("results", one.results),
+            ("job", job.id),
+            ("base", job.base),
+            ("document", job.document),
+            ("subject", job.subject),
+            ("operation", job.operation),
+            ("state", job.state),
+            ("waits for", " ".join(why.message for why in job.waiting_for)),
+            ("progress", format_progress(job.progress)),
+            ("priority", job.priority),
+            ("asked by", f"{job.requester} ({job.cause})" if job.requester else job.cause),
+            ("asked at", job.created_at),
+            ("ended at", job.finished_at),
+            ("results", job.results),
         ]
     )
 
 
-def format_progress(one: Progress | None) -> str:
-    """Tell how far work is."""
-    if one is None:
+def format_progress(progress: Progress | None) -> str:
+    if progress is None:
         return ""
-    share = "" if one.share is None else f", {one.share:.0%}"
-    return f"{one.stage}" + (f" {one.step}/{one.steps}" if one.steps > 1 else "") + share
+    share = "" if progress.share is None else f", {progress.share:.0%}"
+    return f"{progress.stage}" + (f" {progress.step}/{progress.steps}" if progress.steps > 1 else "") + share
 
 
 def _print_document(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
-    """Show all about a document, and name what its indexes lack."""
+    """Print a document, and the chunks that its indexes lack."""
     found = library.documents.get(base, number)
     lacks = library.dossiers.missing(base, number) if any(index.missing for index in found.indexes) else []
 
@@ -134,14 +133,14 @@ def _print_document(context: CommandContext, library: Holdfast, base: str, numbe
         show_document(context, found)
         context.terminal.print_table(
             ("missing in", "chunk", "begins", "why"),
-            [(one.index, one.chunk, one.text[:EXCERPT_CHARS], one.problem.message) for one in lacks],
+            [(chunk.index, chunk.chunk, chunk.text[:EXCERPT_CHARS], chunk.problem.message) for chunk in lacks],
         )
 
     context.print_result(to_jsonable(found) | {"missing": lacks}, human)
 
 
 def _print_text(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
-    """Print a text, part by part; as JSON the whole of it."""
+    """Print the text in parts; as JSON, print it in one piece."""
     parts = []
     start: int | None = 0
     first = None
@@ -164,12 +163,12 @@ def _print_chunks(context: CommandContext, library: Holdfast, base: str, number:
     if context.terminal.json:
         context.terminal.print_json(found)
         return
-    for one in found:
-        path = " > ".join(one.headings)
+    for chunk in found:
+        path = " > ".join(chunk.headings)
         context.terminal.print_heading(
-            f"chunk {one.chunk}, {one.tokens} tokens, {one.start}-{one.end}" + (f", {path}" if path else "")
+            f"chunk {chunk.chunk}, {chunk.tokens} tokens, {chunk.start}-{chunk.end}" + (f", {path}" if path else "")
         )
-        context.terminal.print_text(one.text.rstrip() + "\n")
+        context.terminal.print_text(chunk.text.rstrip() + "\n")
 
 
 def _print_passage(context: CommandContext, library: Holdfast, base: str, number: int, chunk: int) -> None:
@@ -188,11 +187,11 @@ def _print_passage(context: CommandContext, library: Holdfast, base: str, number
 
 
 def _save_original(context: CommandContext, library: Holdfast, base: str, number: int, where: Path) -> None:
-    """Write the bytes of a document somewhere; a file that is there is not overwritten."""
+    """Write the original file. An existing file is not overwritten."""
     if str(where) == "-":
         library.documents.download(base, number, sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
     written = library.documents.download(base, number, where)
-    told = {"document": number, "path": str(where.absolute()), "size": written}
-    context.print_result(told, lambda: context.terminal.info(f"Wrote {format_size(written)} to {where}"))
+    result = {"document": number, "path": str(where.absolute()), "size": written}
+    context.print_result(result, lambda: context.terminal.info(f"Wrote {format_size(written)} to {where}"))

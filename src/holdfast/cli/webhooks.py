@@ -1,4 +1,4 @@
-"""`webhooks`: addresses that are told what happens."""
+"""`webhooks`: creates, lists and removes webhooks; shows and repeats deliveries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ WebhookArgument = Annotated[int, typer.Argument(metavar="ID", help="The webhook'
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "create")(create)
     command(app, "ls")(ls)
     command(app, "deliveries")(deliveries)
@@ -91,9 +90,9 @@ def ls(context: CommandContext) -> None:
         context.terminal.print_table(
             ("id", "url", "types", "bases", "state", "failures", "waiting", "next", "why"),
             [
-                (one.id, one.url, one.types, "all" if one.bases is None else one.bases, one.state, one.failures,
-                 one.waiting, one.retry_at, one.disabled_reason)
-                for one in found
+                (webhook.id, webhook.url, webhook.types, "all" if webhook.bases is None else webhook.bases,
+                 webhook.state, webhook.failures, webhook.waiting, webhook.retry_at, webhook.disabled_reason)
+                for webhook in found
             ],
         )  # fmt: skip
         if not found:
@@ -113,10 +112,11 @@ def deliveries(context: CommandContext, webhook: WebhookArgument, cursor: Cursor
         context.terminal.print_table(
             ("delivery", "type", "state", "attempts", "answer", "why", "created", "next"),
             [
-                (one.id, one.type, one.state, one.attempts, one.status, one.reason, one.created_at, one.next_at)
-                for one in found.items
+                (delivery.id, delivery.type, delivery.state, delivery.attempts, delivery.status, delivery.reason,
+                 delivery.created_at, delivery.next_at)
+                for delivery in found.items
             ],
-        )
+        )  # fmt: skip
         if not found.items:
             context.terminal.info("Nothing was sent yet.")
         elif found.next_cursor:
