@@ -6,7 +6,7 @@ import json
 import sys
 from statistics import median
 
-from bench import deleting, indexing, searching, serving, syncing
+from bench import deleting, indexing, searching, serving, starting, syncing
 from bench.crowd import PROCESSES, THREADS, measure_crowd
 from bench.floor import measure_floor
 from bench.ours import measure_batches, measure_one_by_one
@@ -74,6 +74,7 @@ def main() -> int:
     searched = searching.report(goals)
     synced = syncing.report(goals)
     served = serving.report()
+    started = starting.report(goals)
 
     for goal, reached in goals.items():
         print(f"  {'reached' if reached else 'MISSED '}  {goal}")
@@ -91,6 +92,7 @@ def main() -> int:
                 "searching": searched,
                 "syncing": synced,
                 "serving": served,
+                "starting": started,
                 "reached": sum(goals.values()),
                 "goals": len(goals),
             }

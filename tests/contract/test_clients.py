@@ -64,7 +64,7 @@ PAIRS = [
     (access.LocalWebhooks, remote.RemoteWebhooks),
 ]
 # What only the side that has the files, the folders or the log can do.
-OWN = {"LocalDocuments": {"original", "watch"}, "LocalEvents": {"seen", "visible"}}
+OWN = {"LocalDocuments": {"original", "watch"}, "LocalEvents": {"make_filter", "visible_base_keys"}}
 
 
 @pytest.mark.parametrize(("local", "far"), PAIRS, ids=lambda one: one.__name__)
