@@ -147,21 +147,27 @@ def _wait_for_folder(context: CommandContext, library: Holdfast, base: str, repl
     """Wait until a folder and everything in it are at rest, and report the result."""
     followed = BaseTarget(library, base, reply.document)
     wait_with_progress(context, library, followed, again=status_command(context, base, [reply.document or 0]))
-    stands = followed.folder_status
+    folder_status = followed.folder_status
     counts = library.bases.counts(base)
 
     def human() -> None:
-        if stands is not None:
-            context.terminal.print_row(stands.id, reply.name, stands.status, stands.why.message if stands.why else "")
+        if folder_status is not None:
+            context.terminal.print_row(
+                folder_status.id,
+                reply.name,
+                folder_status.status,
+                folder_status.why.message if folder_status.why else "",
+            )
         told = [f"{number:,} {format_value(status)}" for status, number in counts.by_status.items() if number]
         context.terminal.info(
             f"{format_count(counts.documents, 'document')} in base {base!r}: {', '.join(told) or 'none'}"
         )
 
     context.print_result(
-        {"base": base, "replies": [reply], "documents": [stands] if stands else [], "counts": counts}, human
+        {"base": base, "replies": [reply], "documents": [folder_status] if folder_status else [], "counts": counts},
+        human,
     )
-    failed = stands is not None and str(stands.status) in ("failed", "degraded")
+    failed = folder_status is not None and str(folder_status.status) in ("failed", "degraded")
     return combine_exit_codes([ExitCode.PARTIAL if failed else ExitCode.OK])
 
 

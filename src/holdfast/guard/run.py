@@ -19,7 +19,7 @@ class Run:
     """One attempt.
 
     `fence` rises with each claim and is never reused. Put it into the names of results that are stored outside the
-    database, and let readers use the one that `Work.served` returns: then a late write is never visible.
+    database, and let readers use the fence that `Work.served` returns: then a late write is never visible.
 
         with run.commit() as connection:
             connection.execute(insert(invoices).values(id=run.key, total=total))
