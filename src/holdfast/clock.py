@@ -1,7 +1,7 @@
 """Time as a value.
 
-A `Moment` is whole microseconds since 1970 UTC: it compares and travels the same way in Python, SQLite and
-PostgreSQL, and no time zone can get between. Durations are `timedelta` at the edges.
+A `Moment` is the number of microseconds since 1970 in UTC. Python, SQLite and PostgreSQL store and compare it in the
+same way, without time zones. Durations are `timedelta`; `micros` converts them.
 """
 
 from __future__ import annotations
@@ -17,31 +17,27 @@ Moment = NewType("Moment", int)
 
 
 class Clock(Protocol):
-    """Wall time for people and SQLite, monotonic time for a worker that must stop itself."""
+    """Wall time for timestamps, monotonic time for timeouts. Tests replace it."""
 
     def now(self) -> Moment:
-        """Return the wall time; it may jump."""
+        """Return the wall time. It may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never go back; only differences mean anything."""
+        """Return seconds that never decrease. Only differences are meaningful."""
         ...
 
 
 class SystemClock:
-    """The clock of this machine."""
-
     def now(self) -> Moment:
-        """Return the wall time of this machine."""
         return Moment(time.time_ns() // 1000)
 
     def monotonic(self) -> float:
-        """Return the monotonic clock of this process."""
         return time.monotonic()
 
 
 def micros(duration: timedelta) -> int:
-    """Return a duration in the unit of `Moment`."""
+    """Convert a duration to the unit of `Moment`."""
     return (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
 
 
@@ -54,5 +50,5 @@ def as_datetime(moment: Moment | None) -> datetime | None: ...
 
 
 def as_datetime(moment: Moment | None) -> datetime | None:
-    """Convert a moment to a datetime in UTC; None stays None."""
+    """Convert to a datetime in UTC. None stays None."""
     return None if moment is None else datetime.fromtimestamp(moment / 1_000_000, UTC)

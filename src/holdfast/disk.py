@@ -1,4 +1,4 @@
-"""Writing files: a full disk is reported as `StoreFull`, and names are made to survive a power cut."""
+"""Helpers for writing files: report a full disk as `StoreFull`, and sync a folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# No space, a quota, or a limit on the size of one file: in each case the disk does not accept the bytes.
+# no space left, quota exceeded, file too large
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 IN_DATA_FOLDER = "in the data folder (HOLDFAST_DATA)"
 IN_TEMPORARY_FOLDER = "in the temporary folder (TMPDIR)"
@@ -21,7 +21,7 @@ IN_TEMPORARY_FOLDER = "in the temporary folder (TMPDIR)"
 
 @contextmanager
 def reporting_full_disk(place: str) -> Iterator[None]:
-    """Raise `StoreFull` if the operating system refuses bytes for lack of space in `place`."""
+    """Turn an `OSError` about missing space into `StoreFull`. `place` names the folder in the message."""
     try:
         yield
     except OSError as error:
@@ -31,13 +31,13 @@ def reporting_full_disk(place: str) -> Iterator[None]:
 
 
 def make_disk_full_error(error: OSError, place: str = "") -> StoreFull:
-    """Describe a full disk; the caller guarantees that nothing was written."""
+    """Describe a full disk. The message says that nothing was written; the caller must ensure that."""
     where = f" {place}" if place else ""
     return StoreFull(f"The disk is full. Nothing was written; free some space{where} and try again. ({error.strerror})")
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Sync the entries of a folder, so that new and renamed files survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,44 +1,37 @@
-"""Every error Holdfast raises, under one root.
+"""All errors of Holdfast.
 
 HoldfastError
-├── BadSettings          the settings contradict each other
-│   └── MissingExtra     a package that this needs is not installed; names the extra that installs it
-├── BadRequest           a request that cannot mean anything
-│   └── BadArchive       a file that is no archive of a base, or not whole, or not what it says
-├── NotFound
-│   ├── UnknownOwner     nothing is known under this base and owner
-│   ├── UnknownSlot      the owner has no slot of this kind
-│   ├── UnknownJob       no job has this id
-│   ├── UnknownBase      there is no such base, or it is being deleted
-│   ├── UnknownItem      there is no such item in the base
-│   ├── UnknownKey       there is no such key
-│   ├── UnknownWebhook   there is no such webhook
-│   ├── UnknownDelivery  there is no such delivery of a webhook
-│   └── UnknownEntity    no document speaks of it
-├── NameTaken            another base has this name
-├── BaseFailed           nothing can be added or indexed there until it is repaired
-├── NotNow               it cannot be done while things stand as they do
-│   └── Conflict         a job or a document stands in the way, and is named
-├── ChangedMeanwhile     a document is not as whoever asked last saw it
-├── Forbidden            the key does not allow this
-│   └── Unauthorized     no key was sent, or one that is not known
-├── BadSecretKey         webhook secrets cannot be decrypted with the key that is set
-├── BadAnswer            a server did not answer as Holdfast does
-├── StaleLease           a write by a worker that no longer holds the slot
+├── BadSettings             the settings are invalid
+│   └── MissingExtra        a required package is not installed; names the extra that installs it
+├── BadRequest              the request is invalid
+│   └── BadArchive          the file is not a valid archive of a base
+├── NotFound                the named thing does not exist
+│   └── UnknownOwner, UnknownSlot, UnknownJob, UnknownBase, UnknownItem, UnknownKey, UnknownWebhook, UnknownDelivery,
+│       UnknownEntity
+├── NameTaken               another base has this name
+├── BaseFailed              the base must be repaired first
+├── StateConflict           the current state does not allow the operation
+│   └── Conflict            a job or a document prevents it, and is named
+├── PreconditionFailed      the document has another generation than the caller expected
+├── Forbidden               the API key does not permit the operation
+│   └── Unauthorized        the API key is missing, unknown, revoked or expired
+├── BadSecretKey            the key that encrypts webhook secrets is missing or has changed
+├── BadResponse             a server did not respond with the API of Holdfast
+├── StaleLease              a write by a worker that no longer holds the slot
 ├── StoreError
-│   ├── StoreBusy        another program keeps the database locked
-│   ├── StoreReadOnly    the database cannot be written
-│   ├── StoreFull        the disk is full
-│   ├── StoreUnavailable the database cannot be reached
-│   └── StoreTooNew      written by a newer version of Holdfast
-├── WorkFailed           guarded work ended as failed; shown to whoever carried its message
-└── WorkError            what an indexer raises
-    ├── Transient        try again later, counted
-    │   └── Outage       the provider is down for everybody: wait, not counted
-    │       └── Paused   nobody asks the provider before a known moment
-    └── Permanent        trying again cannot help
+│   ├── StoreBusy           another program keeps the database locked
+│   ├── StoreReadOnly       the database is not writable
+│   ├── StoreFull           the disk is full
+│   ├── StoreUnavailable    the database cannot be reached
+│   └── StoreTooNew         a newer version of Holdfast wrote the database
+├── GuardedWorkFailed       guarded work failed
+└── WorkError               an indexer raises it
+    ├── Transient           a later attempt may succeed; counted
+    │   └── Outage          the provider is down for all documents; not counted
+    │       └── RetryLater  the circuit breaker blocks the provider until a known time; not counted
+    └── Permanent           no attempt can succeed
 
-StopWork stands outside: like KeyboardInterrupt it must pass through `except Exception`.
+StopWork is not a HoldfastError: like KeyboardInterrupt it must pass through `except Exception`.
 """
 
 from __future__ import annotations
@@ -71,10 +64,10 @@ class ExitCode(IntEnum):
 
 
 class HoldfastError(Exception):
-    """Something Holdfast can explain: what happened, why, and what to do next.
+    """Base class. The message says what happened, why, and what to do next.
 
-    The code is the same in every interface. One code may stand for many mistakes; the subcode tells them apart, and the
-    parameters are what the sentence names.
+    `code` is the same in every interface. Where one code covers several mistakes, `subcode` tells them apart. `params`
+    are the values that the message contains.
     """
 
     code = "internal_error"
@@ -89,14 +82,14 @@ class HoldfastError(Exception):
 
 
 class BadSettings(HoldfastError):
-    """The settings contradict each other; nothing was started."""
+    """The settings are invalid; nothing was started."""
 
     code = "bad_settings"
     http_status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class MissingExtra(BadSettings):
-    """A package that this needs is not installed."""
+    """A required package is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
@@ -108,7 +101,7 @@ class MissingExtra(BadSettings):
 
 
 class BadRequest(HoldfastError):
-    """A request that cannot mean anything; nothing was written."""
+    """The request is invalid; nothing was written."""
 
     code = "bad_request"
     http_status = HTTPStatus.UNPROCESSABLE_ENTITY
@@ -116,7 +109,7 @@ class BadRequest(HoldfastError):
 
 
 class BadArchive(BadRequest):
-    """A file that is no archive of a base, or not whole, or not what it says; nothing of it is kept."""
+    """The file is not an archive of a base, is incomplete, or has unexpected contents; nothing of it is kept."""
 
 
 class NotFound(HoldfastError):
@@ -127,8 +120,6 @@ class NotFound(HoldfastError):
 
 
 class UnknownOwner(NotFound):
-    """Nothing is known under this base and owner."""
-
     code = "unknown_document"
 
     def __init__(self, base: str, owner: str) -> None:
@@ -139,8 +130,6 @@ class UnknownOwner(NotFound):
 
 
 class UnknownSlot(NotFound):
-    """The owner has no slot of this kind."""
-
     code = "unknown_index"
 
     def __init__(self, base: str, owner: str, kind: str) -> None:
@@ -151,8 +140,6 @@ class UnknownSlot(NotFound):
 
 
 class UnknownJob(NotFound):
-    """No job has this id."""
-
     code = "unknown_job"
 
     def __init__(self, job: str) -> None:
@@ -163,7 +150,7 @@ class UnknownJob(NotFound):
 
 
 class UnknownBase(NotFound):
-    """There is no such base, or it is being deleted."""
+    """The base does not exist, or is being deleted."""
 
     code = "unknown_base"
 
@@ -183,8 +170,6 @@ class NameTaken(HoldfastError):
 
 
 class UnknownItem(NotFound):
-    """There is no such item in the base."""
-
     code = "unknown_document"
 
     def __init__(self, base: str, items: Sequence[object]) -> None:
@@ -193,8 +178,6 @@ class UnknownItem(NotFound):
 
 
 class UnknownKey(NotFound):
-    """There is no such key."""
-
     code = "unknown_key"
 
     def __init__(self, key: int) -> None:
@@ -202,8 +185,6 @@ class UnknownKey(NotFound):
 
 
 class UnknownWebhook(NotFound):
-    """There is no such webhook."""
-
     code = "unknown_webhook"
 
     def __init__(self, webhook: int) -> None:
@@ -211,8 +192,6 @@ class UnknownWebhook(NotFound):
 
 
 class UnknownDelivery(NotFound):
-    """There is no such delivery of a webhook."""
-
     code = "unknown_delivery"
 
     def __init__(self, delivery: int) -> None:
@@ -223,7 +202,7 @@ class UnknownDelivery(NotFound):
 
 
 class UnknownEntity(NotFound):
-    """No document that is served speaks of it."""
+    """No visible document mentions the entity."""
 
     code = "unknown_entity"
 
@@ -232,7 +211,7 @@ class UnknownEntity(NotFound):
 
 
 class BaseFailed(HoldfastError):
-    """Nothing can be added or indexed in a base until it is repaired; deleting is possible."""
+    """The base accepts no documents until it is repaired. It can be deleted."""
 
     code = "base_failed"
     http_status = HTTPStatus.CONFLICT
@@ -243,7 +222,7 @@ class BaseFailed(HoldfastError):
 
 
 class StateConflict(HoldfastError):
-    """Something cannot be done while things stand as they do."""
+    """The current state does not allow the operation; nothing was changed."""
 
     code = "not_now"
     http_status = HTTPStatus.CONFLICT
@@ -255,7 +234,7 @@ class StateConflict(HoldfastError):
 
 
 class Conflict(StateConflict):
-    """A request made no new work, because of a job or a document that it names; nothing was changed."""
+    """A request started no work because of an existing job or document, which the error names."""
 
     def __init__(
         self,
@@ -275,7 +254,7 @@ class Conflict(StateConflict):
 
 
 class PreconditionFailed(HoldfastError):
-    """A document has another generation than whoever asked has seen; nothing was changed."""
+    """The document has another generation than the caller expected; nothing was changed."""
 
     code = "changed_meanwhile"
     http_status = HTTPStatus.PRECONDITION_FAILED
@@ -287,7 +266,7 @@ class PreconditionFailed(HoldfastError):
 
 
 class Forbidden(HoldfastError):
-    """The key does not allow this."""
+    """The API key does not permit the operation."""
 
     code = "forbidden"
     http_status = HTTPStatus.FORBIDDEN
@@ -295,28 +274,28 @@ class Forbidden(HoldfastError):
 
 
 class Unauthorized(Forbidden):
-    """A key is needed, and none was sent, or one that is not known, was revoked or has expired."""
+    """The API key is missing, unknown, revoked or expired."""
 
     code = "unauthorized"
     http_status = HTTPStatus.UNAUTHORIZED
 
 
 class BadSecretKey(HoldfastError):
-    """The key that encrypts webhook secrets is missing or is not the one they were encrypted with."""
+    """The key that encrypts webhook secrets is missing or has changed."""
 
     code = "secret_key"
     http_status = HTTPStatus.CONFLICT
 
 
 class BadResponse(HoldfastError):
-    """A server did not answer as Holdfast does, or not at all."""
+    """A server did not respond, or not with the API of Holdfast."""
 
     code = "bad_answer"
     exit_code = ExitCode.TEMPORARY
 
 
 class StaleLease(HoldfastError):
-    """Writes refused because the worker no longer holds these slots; the others were written."""
+    """The worker no longer holds these slots, so their writes were rejected. Writes for other slots were kept."""
 
     code = "stale_lease"
     exit_code = ExitCode.CONFLICT
@@ -332,7 +311,7 @@ class StaleLease(HoldfastError):
 
 
 class StoreError(HoldfastError):
-    """The database did not do what was asked; nothing was half-written."""
+    """A database operation failed and was rolled back."""
 
     code = "database_failed"
     http_status = HTTPStatus.SERVICE_UNAVAILABLE
@@ -347,7 +326,7 @@ class StoreBusy(StoreError):
 
 
 class StoreReadOnly(StoreError):
-    """The database cannot be written."""
+    """The database is not writable."""
 
 
 class StoreFull(StoreError):
@@ -366,17 +345,17 @@ class StoreUnavailable(StoreError):
 
 
 class StoreTooNew(StoreError):
-    """The database was written by a newer version of Holdfast."""
+    """A newer version of Holdfast wrote the database."""
 
 
 class GuardedWorkFailed(HoldfastError):
-    """Guarded work ended as failed; raised so that whoever carried its message shows it so."""
+    """Guarded work failed. Raised so that the task queue that runs it shows the task as failed."""
 
     code = "work_failed"
 
 
 class WorkError(HoldfastError):
-    """A reason, as code and parameters, why a build did not come about."""
+    """An indexer raises this to fail an attempt, with a code and parameters."""
 
     code = "provider_failed"
     http_status = HTTPStatus.BAD_GATEWAY
@@ -390,7 +369,11 @@ class WorkError(HoldfastError):
 
 
 class Transient(WorkError):
-    """The same work may succeed later; the attempt is counted."""
+    """A later attempt may succeed. This attempt is counted.
+
+    Example:
+        raise Transient("rate_limited", retry_after=timedelta(seconds=30))
+    """
 
     http_status = HTTPStatus.SERVICE_UNAVAILABLE
     http_retry_after: int | None = RETRY_AFTER_SECONDS
@@ -409,19 +392,25 @@ class Transient(WorkError):
 
 
 class Outage(Transient):
-    """The provider is down for everybody: wait, and do not hold it against this slot."""
+    """The provider is down for all documents. A later attempt may succeed; this one is not counted."""
 
 
 class RetryLater(Outage):
-    """Nobody asks the provider for now: wait exactly `retry_after`, and do not hold it against this slot."""
+    """The circuit breaker blocks the provider.
+
+    The next attempt is exactly after `retry_after`; this one is not counted.
+    """
 
 
 class Permanent(WorkError):
-    """The same work cannot succeed; a person, new content or new settings must change something."""
+    """No attempt can succeed until a person, new content or new settings change something."""
 
 
 class StopWork(BaseException):
-    """Raised at a checkpoint: stop now, the slot is no longer yours or the process is going down."""
+    """Raised at a checkpoint: the worker must stop, because it lost the slot or the process shuts down.
+
+    Not an `Exception`, so that `except Exception` in an indexer does not catch it.
+    """
 
     def __init__(self, reason: str, *, refund: bool) -> None:
         super().__init__(reason)

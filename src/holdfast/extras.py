@@ -1,4 +1,4 @@
-"""Which extra installs a package that is missing: the only place that knows."""
+"""Which extra of this package installs which dependency."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ INCLUDED_EXTRAS: Mapping[str, frozenset[str]] = {
 
 
 def require_extra(extra: str) -> None:
-    """Raise `MissingExtra` if a package that an extra installs is missing; loads none of them.
+    """Raise `MissingExtra` if a dependency of an extra is not installed. Imports none of them.
 
-    For programs that load most packages later: they say it before they create files or start processes.
+    For programs that import most dependencies late: they check before they create files or start processes.
     """
     for module, home in EXTRA_BY_MODULE.items():
         if home == extra and find_spec(module) is None:
@@ -42,7 +42,12 @@ def require_extra(extra: str) -> None:
 
 @contextmanager
 def importing_extra(extra: str) -> Iterator[None]:
-    """Import packages that an extra installs; raises `MissingExtra` if one of them is not installed."""
+    """Turn a failed import inside the block into `MissingExtra`.
+
+    Example:
+        with importing_extra("server"):
+            import fastapi
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -53,9 +58,9 @@ def importing_extra(extra: str) -> Iterator[None]:
 
 
 def find_missing_extra(error: ModuleNotFoundError, wanted: str = "") -> MissingExtra | None:
-    """Return which extra to install, or None if the module belongs to none.
+    """Return the extra that installs the missing module, or None if no extra does.
 
-    That is the extra that was `wanted`, if it includes the missing module: nobody has to install one after the other.
+    If the `wanted` extra includes that extra, the result names `wanted`, so that one installation is enough.
     """
     module = (error.name or "").partition(".")[0]
     extra = EXTRA_BY_MODULE.get(module)

@@ -1,4 +1,4 @@
-"""Files and folders that only their owner can read, whatever the umask is and whoever created them."""
+"""Creates files and folders with access for their owner only, independent of the umask."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OTHERS_MASK = 0o077
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder of ours for its owner alone, or close one that is open to others."""
+    """Create a folder that only its owner can access. An existing folder is restricted, too."""
     path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     restrict_to_owner(path)
 
 
 def open_private_file(path: str | Path, flags: int) -> int:
-    """Open a file, as `opener` of `open` does; a new one is for its owner alone."""
+    """Open a file, as the `opener` of `open`. Only the owner of the file gets access."""
     descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
     if os.fstat(descriptor).st_mode & OTHERS_MASK:
         try:
@@ -34,9 +34,9 @@ def open_private_file(path: str | Path, flags: int) -> int:
 
 
 def restrict_to_owner(path: Path) -> None:
-    """Take away the rights of other users; a folder that all users share (with the sticky bit) stays as it is.
+    """Remove the access of other users. A shared folder (with the sticky bit) is not changed.
 
-    The file is not opened: closing a database file would drop the locks that SQLite holds on it.
+    The function does not open the file: closing a database file would release the locks that SQLite holds on it.
     """
     try:
         mode = path.stat().st_mode

@@ -1,7 +1,7 @@
-"""Which strings and JSON values can be stored and shown: by every database, in every interface.
+"""Checks strings and JSON values that come from outside.
 
-A NUL character is refused by PostgreSQL, half of a surrogate pair by every encoder, and a value that is nested too
-deeply by the parsers and serializers on both ends of a connection.
+PostgreSQL rejects NUL characters, encoders reject lone surrogates, and JSON parsers on both ends of a connection reject
+values that are nested too deeply. A value without these flaws can be stored and shown everywhere.
 """
 
 from __future__ import annotations
@@ -12,30 +12,27 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-MAX_INPUT_DEPTH = 32  # levels of a map that is accepted
-MAX_STORED_DEPTH = 100  # levels of a stored map that every interface can show; older versions accepted more
+MAX_INPUT_DEPTH = 32  # levels of nesting in a request
+MAX_STORED_DEPTH = 100  # levels that every interface can show; older versions stored more than MAX_INPUT_DEPTH
 
-Step = str | int  # a key of a map, or a place in a list
+Step = str | int  # a key of an object, or an index of a list
 
 
 class FlawKind(StrEnum):
-    """Why a value is refused."""
-
     NUL = "nul"
     SURROGATE = "surrogate"
     TOO_DEEP = "too_deep"
-    NOT_JSON = "not_json"  # neither text, a number below 1.8e308, true, false, null, a list nor a map with text as keys
+    NOT_JSON = "not_json"  # a type that JSON lacks, an infinite number, or a key that is not text
 
 
 class Flaw(NamedTuple):
-    """What is wrong with a value, and in which part of it."""
+    """What is wrong with a value, and the path to the part that is wrong."""
 
     kind: FlawKind
     path: tuple[Step, ...] = ()
 
 
 def find_text_flaw(text: str) -> FlawKind | None:
-    """Return what is wrong with a string."""
     if "\0" in text:
         return FlawKind.NUL
     if text.isascii():
@@ -48,18 +45,18 @@ def find_text_flaw(text: str) -> FlawKind | None:
 
 
 def find_json_flaw(value: object, *, deepest: int = MAX_INPUT_DEPTH) -> Flaw | None:
-    """Return the first thing that is wrong with a JSON value; a map without another one inside has one level."""
+    """Return the first flaw of a JSON value, or None. An object without nested objects has depth 1."""
     waiting: list[tuple[object, tuple[Step, ...]]] = [(value, ())]
-    while waiting:  # a loop: recursion would fail for the very values that this finds
-        one, path = waiting.pop()
-        why = _flaw_of(one)
-        parts = _parts(one)
+    while waiting:  # not recursive: Python's recursion limit would be hit first
+        part_value, path = waiting.pop()
+        why = _flaw_of(part_value)
+        parts = _parts(part_value)
         if why is None and parts and len(path) >= deepest:
             why = FlawKind.TOO_DEEP
         if why is not None:
             return Flaw(why, path)
         for step, part in parts:
-            why = _key_flaw(step) if isinstance(one, Mapping) else None
+            why = _key_flaw(step) if isinstance(part_value, Mapping) else None
             if why is not None:
                 return Flaw(why, (*path, str(step)))
             waiting.append((part, (*path, step)))
@@ -67,7 +64,7 @@ def find_json_flaw(value: object, *, deepest: int = MAX_INPUT_DEPTH) -> Flaw | N
 
 
 def _flaw_of(value: object) -> FlawKind | None:
-    """Return what is wrong with a value itself, apart from its parts."""
+    """Check a value without its parts."""
     if isinstance(value, str):
         return find_text_flaw(value)
     if isinstance(value, int | float):
@@ -77,10 +74,10 @@ def _flaw_of(value: object) -> FlawKind | None:
 
 
 def _is_finite(number: float) -> bool:
-    """Tell whether a number has a value in every interface: JavaScript reads 1e309 as infinity."""
+    """Return whether every interface can represent the number. JavaScript reads 1e309 as infinity."""
     try:
         return math.isfinite(number)
-    except OverflowError:  # an integer that is larger than every floating-point number
+    except OverflowError:  # an integer above the largest float
         return False
 
 
@@ -89,19 +86,19 @@ def _key_flaw(key: object) -> FlawKind | None:
 
 
 def _parts(value: object) -> list[tuple[Any, object]]:
-    """Return what a map or a list holds, each with its key or its place."""
+    """Return the members of an object or a list, each with its key or index."""
     if isinstance(value, Mapping):
         return list(value.items())
     return list(enumerate(value)) if isinstance(value, list | tuple) else []
 
 
 def to_nfc(name: str) -> str:
-    """Return a name in the one spelling under which it is stored and compared."""
+    """Return the form in which names are stored and compared (Unicode NFC)."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 def json_to_nfc(value: Any) -> Any:
-    """Return a JSON value with all its strings in that spelling."""
+    """Apply `to_nfc` to all strings and keys of a JSON value."""
     if isinstance(value, str):
         return to_nfc(value)
     if isinstance(value, Mapping):

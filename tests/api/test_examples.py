@@ -121,8 +121,11 @@ class Readers:
     def stands(self) -> bool:
         """Tell whether the document is as it was in the beginning, for all that was sent."""
         self.site.rig.work()
-        found = self.http.get(f"/bases/{BASE}/documents/{self.there.get('document', 1)}")
-        return found.is_success and (found.json()["name"], found.json()["status"]) == (DOCUMENT_NAME, "success")
+        place = f"/bases/{BASE}/documents/{self.there.get('document', 1)}"
+        found = self.http.get(place)
+        if not found.is_success or (found.json()["name"], found.json()["status"]) != (DOCUMENT_NAME, "success"):
+            return False
+        return self.http.get(f"{place}/passages/{self.there.get('chunk', 1)}").is_success
 
     def send(self, method: str, path: str, operation: dict[str, Any], body: Any) -> httpx2.Response:
         """Send the example of a request, about what is really there."""

@@ -61,15 +61,14 @@ def test_the_table_of_routes_is_that_of_the_description() -> None:
 
 def test_every_call_of_the_library_is_in_its_table() -> None:
     told = {group.strip("` "): row[1] for row in rows("library.md")[2:] for group in row[0].split(",")}
-    members = vars(local.LocalService).items()
-    groups = {name: one.func.__annotations__["return"] for name, one in members if isinstance(one, cached_property)}
-    assert groups.keys() == told.keys()
-    for group, kind in groups.items():
+    groups = {name for name, one in vars(local.LocalService).items() if isinstance(one, cached_property)}
+    assert groups == told.keys() == local.GROUPS.keys() - {""}
+    for group in groups:
         if group in ("keys", "webhooks"):
             continue
         calls = {
             name
-            for name, _ in inspect.getmembers(getattr(local, kind), inspect.isfunction)
+            for name, _ in inspect.getmembers(local.GROUPS[group], inspect.isfunction)
             if not name.startswith("_") and name not in ("original", "visible_base_keys", "make_filter", "watch")
         }
         assert calls == set(re.findall(r"\w+", told[group])), group

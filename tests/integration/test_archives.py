@@ -30,8 +30,9 @@ from holdfast.bases.lifecycle import RESTORING
 from holdfast.catalog.repository import BaseSettings, ItemKind
 from holdfast.db.database import Database, Transaction
 from holdfast.documents.add import ITEMS_PER_TRANSACTION, AddOptions, Upload
+from holdfast.documents.operations import Action
 from holdfast.engine.slot import Fault
-from holdfast.engine.states import Operation, Status
+from holdfast.engine.states import Status
 from holdfast.errors import BadArchive, BadSettings, BaseFailed, NameTaken, StateConflict, UnknownBase
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
@@ -175,7 +176,7 @@ def tree(rig: Rig, base: Base | None = None) -> list[tuple[Any, ...]]:
     """Return every item with its path and all that is known of it, but its numbers."""
 
     def below(parent: int, path: tuple[str, ...]) -> Iterator[tuple[Item, tuple[str, ...]]]:
-        for item in rig.library.items.children(base or rig.base, parent, limit=10_000):
+        for item in rig.children(base or rig.base, parent):
             yield item, (*path, item.name)
             yield from below(item.id, (*path, item.name))
 
@@ -198,7 +199,7 @@ def found(rig: Rig, base: Base) -> list[Any]:
 def cards(rig: Rig, base: Base) -> list[tuple[str, str]]:
     rig.library.cards.generate(base)
     rig.work()
-    return sorted((card.question, card.answer) for card in rig.library.cards.list(base))
+    return sorted((card.question, card.answer) for card in rig.library.cards.page(base, limit=None))
 
 
 def told(rig: Rig, base: Base) -> list[Any]:
@@ -219,7 +220,7 @@ def packed(rig: Rig, **more: Any) -> bytes:
 
 
 def restored(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> RestoredBase:
-    return rig.library.archives.restore(io.BytesIO(archive), name=name, manner=RestoreOptions(**more))
+    return rig.library.archives.restore(io.BytesIO(archive), name=name, options=RestoreOptions(**more))
 
 
 def restored_base(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> Base:
@@ -320,7 +321,7 @@ def test_what_comes_from_elsewhere_is_not_looked_at_before_somebody_asks(
     (tmp_path / "folder" / "new.md").write_text("Something new.")
     other.library.operations.refresh(base, [disk.id])
     quiet(other)
-    assert [one.name for one in other.library.items.children(base, disk.id)] == ["new.md"]
+    assert [one.name for one in other.children(base, disk.id)] == ["new.md"]
     with other.store.database.reading() as tx:  # from now on by its schedule
         assert tx.run_sql("SELECT count(*) FROM library_items WHERE look_at IS NOT NULL") == [(1,)]
 
@@ -331,7 +332,7 @@ def test_paid_answers_wait_for_documents_that_are_indexed_much_later(
 ) -> None:
     rig = make(kind, provider, indexes=("vector",), auto_index=False)
     (added,) = rig.library.adder.put(rig.base, [Upload("1.md", ABOUT.format(1).encode())])
-    rig.library.operations.request_operation(rig.base, [added.item or 0], Operation.INDEX)
+    rig.library.operations.request(rig.base, [added.item or 0], Action.INDEX)
     rig.work()
     before = bill(paid)
     other = make(kind, provider, **PLAIN)
@@ -341,7 +342,7 @@ def test_paid_answers_wait_for_documents_that_are_indexed_much_later(
     assert (other.count("memos"), other.count("memo_uses"), owners(other, base)) == (1, 0, set())
     assert other.library.doctor.check(deep=True) == []
     item = other.library.items.find(base, "1.md").id
-    other.library.operations.request_operation(base, [item], Operation.INDEX)
+    other.library.operations.request(base, [item], Action.INDEX)
     quiet(other)
     assert (bill(paid), owners(other, base)) == (before, {Status.SUCCESS})
     assert (other.count("memos"), other.count("memo_uses"), other.count("memo_holds")) == (1, 1, 0)
@@ -389,7 +390,7 @@ def test_a_deleted_document_takes_its_paid_answers_along(
     assert not any(b"part 0" in value or b"fact 0" in value for value in values)
     assert not any(b"Merged of 10" in value for value in values)  # it was made of the deleted one, too
     left = [other.library.items.find(base, f"{number}.md").id for number in range(1, 10)]
-    other.library.operations.request_operation(base, left, Operation.INDEX)
+    other.library.operations.request(base, left, Action.INDEX)
     quiet(other)
     audit_quiet(other)
     other.library.remover.delete(base, left)
@@ -410,7 +411,7 @@ def test_the_original_may_go_before_the_copy_is_indexed(
     rig.delete("1.md")
     quiet(rig)
     assert (rig.count("memos"), rig.count("memo_uses"), rig.count("memo_holds")) == (1, 0, 1)
-    rig.library.operations.request_operation(base, [rig.library.items.find(base, "1.md").id], Operation.INDEX)
+    rig.library.operations.request(base, [rig.library.items.find(base, "1.md").id], Action.INDEX)
     quiet(rig)
     assert bill(paid) == before
     audit_quiet(rig)
@@ -1022,7 +1023,7 @@ def test_thousands_of_documents_need_little_memory_and_small_transactions(
     tracemalloc.start()
     try:
         assert rig.library.archives.export(rig.base, path).documents == count
-        assert other.library.archives.restore(path, name="copy", manner=RestoreOptions(index=True)).documents == count
+        assert other.library.archives.restore(path, name="copy", options=RestoreOptions(index=True)).documents == count
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -24,7 +24,7 @@ from holdfast.llm.offline import OfflineProvider
 from holdfast.search import calibration_questions as sampling
 from holdfast.search.answer_generation import AnswerOutcome
 from holdfast.search.answers import Answer
-from holdfast.search.search import SearchRun
+from holdfast.search.search_run import SearchRun
 from holdfast.service.bases import replace_settings
 from holdfast.settings import Settings
 from holdfast.wiring import Library
@@ -236,8 +236,8 @@ def test_a_base_that_asks_no_model_has_a_graph_by_rules_and_no_questions(rig: Qu
     assert "model" not in specs(rig, "parts.md")["graph"]
     rig.library.sweep(LARGEST_BATCH)
     rig.work()
-    reply, usage = rig.library.answerer.ask(rig.base, "Where is krill?")
-    assert (reply.outcome, usage.calls) == (AnswerOutcome.NO_LANGUAGE_MODEL, 0)
+    reply = rig.library.answerer.ask(rig.base, "Where is krill?")
+    assert reply.outcome is AnswerOutcome.NO_LANGUAGE_MODEL
     *_, last = rig.library.answerer.stream(rig.base, "Where is krill?")
     assert isinstance(last, Answer)
     assert last.outcome is AnswerOutcome.NO_LANGUAGE_MODEL

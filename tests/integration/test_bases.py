@@ -17,6 +17,7 @@ from holdfast.bases.rollout import ROLLOUT, RolloutIndexer
 from holdfast.catalog.repository import Base, BaseSettings, BaseStatus, ItemKind
 from holdfast.catalog.visibility import confirm_chunks
 from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.operations import Action
 from holdfast.documents.selection import lock_open_base
 from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.dependencies import SlotSpec
@@ -25,9 +26,10 @@ from holdfast.engine.store.base import LARGEST_BATCH, Release
 from holdfast.errors import BadRequest, BadSettings, BaseFailed, NameTaken, Permanent, StoreUnavailable, UnknownBase
 from holdfast.indexes.fulltext.index import FulltextIndex
 from holdfast.indexes.graph import merging
+from holdfast.indexes.graph.index import MERGING_OWNER
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.paid_cache import Charge
-from holdfast.search.search import SearchRun, to_fused_hits
+from holdfast.search.search_run import SearchRun, to_fused_hits
 from holdfast.settings import Settings
 from holdfast.wiring import Library
 from tests.support.audit import Meanwhile, audit, audit_quiet
@@ -414,7 +416,7 @@ def test_a_document_at_work_is_left_for_another_round(rig: Rig) -> None:
     rig.work()
     assert rollout(rig).state is SlotState.READY
     assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96, "version": 2}'}
-    assert ticket.fence < rig.slot(rig.library.items.children(rig.base)[0].name, "content").fence
+    assert ticket.fence < rig.slot(rig.children(rig.base)[0].name, "content").fence
     sweep(rig)
     audit_quiet(rig)
 
@@ -610,7 +612,7 @@ def test_a_failed_base_refuses_whatever_would_build_and_search_stays(rig: Rig, e
         lambda: rig.library.adder.add(rig.base, [Upload("new.md", b"new")]),
         lambda: rig.library.adder.add(rig.base, [page]),
         *[
-            lambda o=o: rig.library.operations.request_operation(rig.base, [item], o)
+            lambda o=o: rig.library.operations.request(rig.base, [item], Action(o))
             for o in (Operation.INDEX, Operation.RETRY, Operation.FORCE)
         ],
         lambda: rig.library.operations.reindex(rig.base, [item]),
@@ -627,7 +629,7 @@ def test_a_failed_base_refuses_whatever_would_build_and_search_stays(rig: Rig, e
         refused[-1]()
     assert [hit.name for hit in rig.find("krill")] == ["whales.md"]
     assert [hit.name for hit in rig.library.searcher.search(rig.base, "krill")][:1] == ["whales.md"]
-    assert rig.library.operations.request_operation(rig.base, [item], Operation.CANCEL)[0].verdict is Verdict.SKIPPED
+    assert rig.library.operations.request(rig.base, [item], Action.CANCEL)[0].verdict is Verdict.SKIPPED
     assert rig.library.remover.delete(rig.base, [item])[0].accepted
 
 
@@ -704,7 +706,7 @@ def test_clearing_hides_everything_at_once_and_keeps_name_and_settings(
     put(rig, "c.md")  # on its way
     monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 2)
     bases(rig).clear(rig.base)
-    assert (rig.library.items.children(rig.base), rig.find("krill"), rig.find("krill", "vector")) == ([], [], [])
+    assert (rig.children(rig.base), rig.find("krill"), rig.find("krill", "vector")) == ([], [], [])
     assert bases(rig).find("shelf") == rig.base
     put(rig, "a.md")
     rig.work()
@@ -720,7 +722,7 @@ def test_clearing_removes_the_cards_and_a_failed_base_can_be_cleared(rig: Rig, e
     bases(rig).clear(rig.base)
     sweep(rig)
     with rig.store.database.reading() as tx:
-        assert {name for (name,) in tx.run_sql("SELECT owner FROM owners")} == {merging.OWNER}
+        assert {name for (name,) in tx.run_sql("SELECT owner FROM owners")} == {MERGING_OWNER}
     assert bases(rig).read(rig.base).status is BaseStatus.FAILED
     audit_quiet(rig)
 
@@ -963,6 +965,6 @@ def test_no_item_is_asked_for_after_it_was_deleted(rig: Rig, monkeypatch: pytest
         return slots(base)
 
     monkeypatch.setattr(rig.library.adder, "slot_specs", late)
-    assert rig.library.operations.request_operation(rig.base, [item], Operation.INDEX)[0].reason == "nothing_to_do"
+    assert rig.library.operations.request(rig.base, [item], Action.INDEX)[0].reason == "nothing_to_do"
     sweep(rig)
     audit_quiet(rig)

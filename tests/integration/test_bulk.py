@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.catalog import item_statements as sql
+from holdfast.catalog import repository_statements as sql
 from holdfast.catalog.repository import ItemKind
 from holdfast.documents import bulk as matching
 from holdfast.documents.add import Upload

@@ -9,10 +9,11 @@ import pytest
 
 from holdfast.catalog.repository import ItemKind
 from holdfast.documents.add import SOURCE_SLOT, Upload
-from holdfast.documents.operations import RequestOptions
+from holdfast.documents.lists import DocumentFilter
+from holdfast.documents.operations import Action, RequestOptions
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
-from holdfast.engine.states import Operation, Outcome, Status
+from holdfast.engine.states import Outcome, Status
 from holdfast.engine.store.base import Failure
 from holdfast.errors import Transient, UnknownItem
 from tests.support.audit import audit_quiet
@@ -53,12 +54,12 @@ def fail_clean_up(rig: Rig) -> None:
 
 
 def retry(rig: Rig, item: int, **manner: object) -> ItemReply:
-    (reply,) = rig.library.operations.request_operation(rig.base, [item], Operation.RETRY, RequestOptions(**manner))  # type: ignore[arg-type]
+    (reply,) = rig.library.operations.request(rig.base, [item], Action.RETRY, RequestOptions(**manner))  # type: ignore[arg-type]
     return reply
 
 
 def going(rig: Rig) -> list[int]:
-    return [row.id for row in rig.library.document_queries.list(rig.base, deleting=True).items]
+    return [row.id for row in rig.library.document_queries.list(rig.base, DocumentFilter(deleting=True)).items]
 
 
 def settle(rig: Rig) -> None:
@@ -137,10 +138,10 @@ def test_a_clean_up_whose_disk_is_away_succeeds_when_it_is_back_and_somebody_ask
     with monkeypatch.context() as away:
         away.setattr(rig.indexers["content"], "remove", raises(Transient("away", "It is away.")))
         rig.work()
-    (row,) = rig.library.document_queries.list(rig.base, deleting=True).items
+    (row,) = rig.library.document_queries.list(rig.base, DocumentFilter(deleting=True)).items
     assert (row.why and row.why.code, row.retry_at is not None) == ("away", True)
     assert retry(rig, item).accepted
-    (row,) = rig.library.document_queries.list(rig.base, deleting=True).items
+    (row,) = rig.library.document_queries.list(rig.base, DocumentFilter(deleting=True)).items
     assert row.why is None
     settle(rig)
     assert rig.count("items") == 0

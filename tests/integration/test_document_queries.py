@@ -18,7 +18,8 @@ from holdfast.clock import as_datetime
 from holdfast.content.reading import read
 from holdfast.db.database import Transaction
 from holdfast.documents.add import AddOptions, Upload
-from holdfast.documents.lists import Order
+from holdfast.documents.lists import DocumentFilter, Order
+from holdfast.documents.operations import Action
 from holdfast.documents.selection import ItemWithStatus, derive_tree_status
 from holdfast.documents.source_sync import SourceAccess
 from holdfast.documents.status import Document, DocumentStatus, Progress, share
@@ -382,10 +383,22 @@ def test_active_stands_first_then_failed_then_the_newest(rig: Rig) -> None:
     kept = put(rig, "kept.md", index=False)
     queued = put(rig, "queued.md")
     assert ids(rig.library.document_queries.list(rig.base)) == [queued, failed, kept, new, holder, old]
-    assert ids(rig.library.document_queries.list(rig.base, parent=0)) == [queued, failed, kept, holder, old]
-    assert ids(rig.library.document_queries.list(rig.base, parent=holder)) == [new]
+    assert ids(rig.library.document_queries.list(rig.base, DocumentFilter(parent=0))) == [
+        queued,
+        failed,
+        kept,
+        holder,
+        old,
+    ]
+    assert ids(rig.library.document_queries.list(rig.base, DocumentFilter(parent=holder))) == [new]
     put(rig, "more.md", parent=holder)
-    assert ids(rig.library.document_queries.list(rig.base, parent=0)) == [queued, holder, failed, kept, old]
+    assert ids(rig.library.document_queries.list(rig.base, DocumentFilter(parent=0))) == [
+        queued,
+        holder,
+        failed,
+        kept,
+        old,
+    ]
 
 
 def test_lists_are_ordered_by_name_size_and_change_both_ways(
@@ -412,7 +425,7 @@ def test_names_are_found_by_a_part_whatever_the_case_and_signs(rig: Rig, shelves
     items = {name: put(rig, name) for name in names}
 
     def found(text: str) -> set[str]:
-        page = shelves.list(rig.base, text=text)
+        page = shelves.list(rig.base, DocumentFilter(text=text))
         assert page.total == len(page.items)
         return {name for name, item in items.items() if item in ids(page)}
 
@@ -432,16 +445,18 @@ def test_lists_are_narrowed_by_state_and_kind(rig: Rig, shelves: DocumentQueries
     holder = folder(rig, "folder")
     inner = put(rig, "inner.md", "  ", parent=holder)
     rig.work()
-    assert ids(shelves.list(rig.base, states=[S.FAILED])) == [inner, holder, bad]
-    assert ids(shelves.list(rig.base, states=["failed"], kinds=["file"])) == [inner, bad]
-    assert ids(shelves.list(rig.base, states=["failed"], order=Order.NAME)) == [bad, holder, inner]
-    assert ids(shelves.list(rig.base, states=["failed"], order=Order.NAME, kinds=[ItemKind.DIRECTORY])) == [holder]
-    assert ids(shelves.list(rig.base, states=["success"], parent=0)) == [good]
-    assert ids(shelves.list(rig.base, states=[])) == []
-    assert shelves.list(rig.base, states=["failed"]).total == 3
+    assert ids(shelves.list(rig.base, DocumentFilter(states=[S.FAILED]))) == [inner, holder, bad]
+    assert ids(shelves.list(rig.base, DocumentFilter(states=["failed"], kinds=["file"]))) == [inner, bad]
+    assert ids(shelves.list(rig.base, DocumentFilter(states=["failed"]), order=Order.NAME)) == [bad, holder, inner]
+    assert ids(
+        shelves.list(rig.base, DocumentFilter(states=["failed"], kinds=[ItemKind.DIRECTORY]), order=Order.NAME)
+    ) == [holder]
+    assert ids(shelves.list(rig.base, DocumentFilter(states=["success"], parent=0))) == [good]
+    assert ids(shelves.list(rig.base, DocumentFilter(states=[]))) == []
+    assert shelves.list(rig.base, DocumentFilter(states=["failed"])).total == 3
     for wrong in ({"states": ["lost"]}, {"kinds": ["picture"]}):
         with pytest.raises(BadRequest, match="There is no"):
-            shelves.list(rig.base, **wrong)  # type: ignore[arg-type]
+            DocumentFilter(**wrong)  # type: ignore[arg-type]
 
 
 def test_pages_have_numbers_and_cursors_and_an_exact_total(rig: Rig, shelves: DocumentQueries) -> None:
@@ -458,11 +473,11 @@ def test_a_cursor_shows_nothing_twice_and_leaves_nothing_out_while_things_come_a
     shelves = rig.library.document_queries
     for order in Order:
         items = [put(rig, f"{order} {n}", index=False) for n in range(6)]
-        first = shelves.list(rig.base, order=order, size=4, text=order)
+        first = shelves.list(rig.base, DocumentFilter(text=order), order=order, size=4)
         gone, rest = ids(first)[-1], [item for item in items if item not in ids(first)]
         rig.library.remover.delete(rig.base, [gone])
         put(rig, f"another {order}", index=False)
-        second = shelves.list(rig.base, order=order, size=4, cursor=first.next_cursor, text=order)
+        second = shelves.list(rig.base, DocumentFilter(text=order), order=order, size=4, cursor=first.next_cursor)
         assert set(rest) <= set(ids(second)), order
         assert not set(ids(first)) & set(ids(second)), order
 
@@ -517,15 +532,15 @@ def test_what_is_deleted_is_nowhere_but_in_the_list_of_what_is_being_deleted(
     with pytest.raises(UnknownItem):
         shelves.passage(rig.base, item, 1)
     with pytest.raises(UnknownItem):
-        shelves.list(rig.base, parent=holder)
+        shelves.list(rig.base, DocumentFilter(parent=holder))
     assert (shelves.counts(rig.base).documents, shelves.counts(rig.base).bytes) == (1, len("stays.md"))
-    going = shelves.list(rig.base, deleting=True)
+    going = shelves.list(rig.base, DocumentFilter(deleting=True))
     assert (ids(going), going.total) == ([item, holder], 2)
     assert {row.status for row in going.items} == {S.DELETING}
     assert {row.why for row in going.items} == {None}
     (ticket,) = rig.store.claim_next(["fulltext"], "cleaner", 1)
     rig.store.fail([Failure(ticket=ticket, fault=Fault("away", {"message": "Gone."}), delay=timedelta(minutes=1))])
-    (row,) = [row for row in shelves.list(rig.base, deleting=True).items if row.id == item]
+    (row,) = [row for row in shelves.list(rig.base, DocumentFilter(deleting=True)).items if row.id == item]
     assert row.why == Problem(code="away", message="Gone.")
     assert row.retry_at == as_datetime(clock.now()) + timedelta(minutes=1)
     assert not row.searchable
@@ -533,18 +548,18 @@ def test_what_is_deleted_is_nowhere_but_in_the_list_of_what_is_being_deleted(
     rig.work()
     while rig.library.sweep(100):
         rig.work()
-    assert ids(shelves.list(rig.base, deleting=True)) == []
+    assert ids(shelves.list(rig.base, DocumentFilter(deleting=True))) == []
     audit_quiet(rig)
 
 
 def test_pages_of_what_is_being_deleted(rig: Rig, shelves: DocumentQueries) -> None:
     items = [put(rig, f"{n}.md") for n in range(5)]
     rig.library.remover.delete(rig.base, items)
-    first = shelves.list(rig.base, deleting=True, size=3)
-    second = shelves.list(rig.base, deleting=True, size=3, cursor=first.next_cursor)
+    first = shelves.list(rig.base, DocumentFilter(deleting=True), size=3)
+    second = shelves.list(rig.base, DocumentFilter(deleting=True), size=3, cursor=first.next_cursor)
     assert [*ids(first), *ids(second)] == items[::-1]
-    assert ids(shelves.list(rig.base, deleting=True, size=3, page=2)) == ids(second)
-    assert ids(shelves.list(rig.base, deleting=True, text="3")) == [items[3]]
+    assert ids(shelves.list(rig.base, DocumentFilter(deleting=True), size=3, page=2)) == ids(second)
+    assert ids(shelves.list(rig.base, DocumentFilter(deleting=True, text="3"))) == [items[3]]
 
 
 def test_what_is_hidden_before_its_clean_up_is_asked_for_is_neither_shown_nor_counted(rig: Rig) -> None:
@@ -558,9 +573,9 @@ def test_what_is_hidden_before_its_clean_up_is_asked_for_is_neither_shown_nor_co
     ways: list[dict[str, Any]] = [
         {},
         {"order": Order.NAME},
-        {"text": "."},
-        {"states": ["success"]},
-        {"kinds": ["file"]},
+        {"filter_": DocumentFilter(text=".")},
+        {"filter_": DocumentFilter(states=["success"])},
+        {"filter_": DocumentFilter(kinds=["file"])},
     ]
     for how in ways:
         page = shelves.list(rig.base, **how)
@@ -584,7 +599,7 @@ def test_another_base_sees_nothing_of_it(rig: Rig, shelves: DocumentQueries) -> 
     with pytest.raises(UnknownItem):
         shelves.passage(other, item, chunk.chunk)
     with pytest.raises(UnknownItem):
-        shelves.list(other, parent=item)
+        shelves.list(other, DocumentFilter(parent=item))
     assert shelves.counts(other).documents == 1
 
 
@@ -877,15 +892,17 @@ def test_every_list_is_that_of_a_plain_reference(rig: Rig) -> None:
             inside = asked.pop("inside")
             parent = None if inside is None else reference.holders[min(inside, len(reference.holders) - 1)]
             wanted = reference.list(parent, asked)
+            filter_ = DocumentFilter(parent=parent, states=asked["states"], kinds=asked["kinds"], text=asked["text"])
+            order = {"order": asked["order"], "reverse": asked["reverse"]}
             by_number: list[int] = []
             by_cursor: list[int] = []
             cursor = None
             for page in range(1, 20):
-                numbered = shelves.list(base, parent=parent, page=page, **asked)
+                numbered = shelves.list(base, filter_, page=page, **order)
                 by_number += ids(numbered)
                 assert numbered.total == len(wanted), asked
                 if page == 1 or cursor is not None:
-                    more = shelves.list(base, parent=parent, cursor=cursor, **asked)
+                    more = shelves.list(base, filter_, cursor=cursor, **order)
                     by_cursor, cursor = by_cursor + ids(more), more.next_cursor
                 if not numbered.items:
                     break
@@ -907,7 +924,7 @@ def test_a_page_of_a_hundred_times_as_many_documents_takes_at_most_twice_as_long
             tx.run_sql("ANALYZE")
     ways: list[dict[str, Any]] = [
         {},
-        {"parent": 0},
+        {"filter_": DocumentFilter(parent=0)},
         *({"order": order} for order in Order if order is not Order.ACTIVE),
     ]
     for how in ways:
@@ -928,8 +945,8 @@ def test_a_page_of_a_hundred_times_as_many_documents_takes_at_most_twice_as_long
 def test_what_stands_in_one_large_folder_costs_its_folder_nothing(rig: Rig) -> None:
     holder = folder(rig, "folder")
     fill(rig, rig.base, 3_000, parent=holder)
-    page = rig.library.document_queries.list(rig.base, parent=0)
+    page = rig.library.document_queries.list(rig.base, DocumentFilter(parent=0))
     assert [(row.id, row.status, row.searchable) for row in page.items] == [(holder, S.QUEUED, True)]
-    rig.library.operations.request_operation(rig.base, [holder], Operation.CANCEL)
+    rig.library.operations.request(rig.base, [holder], Action.CANCEL)
     (one,) = rig.library.document_queries.statuses(rig.base, [holder])
     assert one.status is S.DEGRADED

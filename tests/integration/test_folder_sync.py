@@ -79,7 +79,7 @@ def names(rig: Rig, item: int) -> set[str]:
 def test_a_preview_tells_what_a_sync_would_add_change_and_remove_and_writes_nothing(rig: Rig, books: Path) -> None:
     seen = rig.library.folder_sync.preview(rig.base, books)
     assert (seen.added, seen.changed, seen.removed) == (["deep/stones.md", "whales.md"], [], [])
-    assert rig.library.items.children(rig.base) == []
+    assert rig.children(rig.base) == []
 
     sync(rig, books)
     assert replace(rig.library.folder_sync.preview(rig.base, books), skipped={}) == NOTHING
@@ -115,7 +115,7 @@ def test_a_folder_is_one_item_whatever_way_leads_to_it(rig: Rig, books: Path, tm
     (tmp_path / "link").symlink_to(books)
     assert sync(rig, tmp_path / "link") == item
     assert sync(rig, books / "deep" / "..") == item
-    assert [one.id for one in rig.library.items.children(rig.base)] == [item]
+    assert [one.id for one in rig.children(rig.base)] == [item]
 
 
 def test_two_folders_of_one_name_are_two_items(rig: Rig, books: Path, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_what_stirs_during_a_look_is_looked_at_after_it(rig: Rig, books: Path) -
     item = sync(rig, books)
     first = rig.library.folder_sync.sync(rig.base, books)
     (ring,) = rig.store.claim_next(["source"], "slow", 1)
-    (reply,) = rig.library.operations.refresh(rig.base, [item], stirred=True)
+    (reply,) = rig.library.operations.refresh(rig.base, [item], source_changed=True)
     assert (reply.verdict, reply.job == first.job) == (Verdict.ACCEPTED, False)
     assert rig.store.job(ring.job).outcome == "superseded"
 
@@ -176,7 +176,7 @@ def test_beyond_the_quota_of_its_base_nothing_of_an_upload_is_kept(make: Callabl
     held = (Verdict.REJECTED, "quota_exhausted")
     assert [verdict for verdict, _ in add(rig, "one", "two", "three")] == [Verdict.ACCEPTED, Verdict.ACCEPTED, held[0]]
     rig.work()
-    assert {item.name for item in rig.library.items.children(rig.base)} == {"one.md", "two.md"}
+    assert {item.name for item in rig.children(rig.base)} == {"one.md", "two.md"}
     assert add(rig, "three") == [held]
     clock.advance(timedelta(days=1))
     assert add(rig, "three")[0][0] is Verdict.ACCEPTED

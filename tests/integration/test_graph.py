@@ -18,8 +18,8 @@ from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.task import Task
 from holdfast.indexes.graph import statements as sql
-from holdfast.indexes.graph.index import GraphIndex
-from holdfast.indexes.graph.merging import MERGING, OWNER, request_due_merges, request_merge
+from holdfast.indexes.graph.index import MERGING_OWNER, GraphIndex
+from holdfast.indexes.graph.merging import MERGING, request_due_merges, request_merge
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.harness import Rig
@@ -154,7 +154,7 @@ class GraphRig(Rig):
             return bool(tx.run_sql(waits))
 
     def passes(self) -> list[Job]:
-        return self.store.list_jobs_of_owner(self.store.owner(self.base.key, OWNER).id)
+        return self.store.list_jobs_of_owner(self.store.owner(self.base.key, MERGING_OWNER).id)
 
 
 def _readable(cell: Any) -> str:
@@ -203,7 +203,6 @@ def test_without_a_model_names_stand_beside_each_other_and_nothing_is_claimed(ru
     ruled.put_all(
         {"a.md": "# Blue Whale\n\nNear Iceland, the Blue Whale meets Ada Lovelace.\n", "b.md": "In Iceland.\n"}
     )
-    assert ruled.graph.label(ruled.base) == "co-occurrence of names, by rules"
     iceland = next(one for one in ruled.portraits.list_entities(ruled.base) if one.key == "iceland")
     assert (iceland.label, iceland.kind, iceland.documents) == ("Iceland", "", 2)
     beside = ruled.portraits.list_neighbours(ruled.base, "iceland")
@@ -233,7 +232,6 @@ def test_entities_are_found_by_the_beginning_of_their_names(ruled: GraphRig) -> 
 
 def test_a_model_finds_entities_and_relations_that_join_the_names_of_rules(rig: GraphRig) -> None:
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
-    assert rig.graph.label(rig.base) == "entities and relations by speaker"
     whale = rig.about("blue whale")
     assert (whale.entity.label, whale.entity.kind, whale.entity.documents) == ("Blue Whale", "animal", 1)
     assert (whale.description, whale.merged) == ("The largest animal.", False)
@@ -253,6 +251,22 @@ def test_a_model_finds_entities_and_relations_that_join_the_names_of_rules(rig: 
     assert rig.portraits.find_entity_keys(rig.base, "what does the blue whale do with KRILL?") == [
         "blue whale",
         "krill",
+    ]
+
+
+def test_entities_and_relations_of_many_chunks_become_one_of_each(rig: GraphRig) -> None:
+    rig.index("one.md", "[[Ada|person|Wrote.]] [[Engine|product|Of brass.]] {Ada>wrote for>Engine|In 1843.}\n")
+    rig.index("two.md", "[[ADA|place|Is old.]] [[ENGINE|product|Of iron.]] {ENGINE>made famous>ADA|Later.}\n")
+    rig.index("three.md", "[[Ada|person|Wrote.]]\n")
+    assert rig.seen() == ["ada", "engine"]
+    ada = rig.about("ada")
+    assert (ada.entity.label, ada.entity.kind, ada.entity.documents) == ("Ada", "person", 3)
+    assert sorted(ada.description.split("\n")) == ["Is old.", "Wrote."]
+    (relation,) = ada.relations
+    assert relation.keys == ("ada", "engine")
+    assert sorted(relation.text.split("\n")) == [
+        "Ada → wrote for → Engine: In 1843.",
+        "ENGINE → made famous → ADA: Later.",
     ]
 
 
@@ -457,7 +471,7 @@ def test_what_changes_while_a_pass_is_under_way_is_seen_by_it(rig: GraphRig) -> 
     rig.paid.reply = meanwhile
     rig.merge()
     assert answers[-1].verdict is Verdict.JOINED
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).state is SlotState.READY
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).state is SlotState.READY
     assert "Krill fact 77" in rig.about("krill").description
     assert rig.about("krill").merged
     assert rig.count("graph_changes") == 0
@@ -482,7 +496,7 @@ def test_what_changes_while_a_pass_is_about_to_be_published_is_seen_by_it(
     monkeypatch.setattr(Task, "publish", late)
     rig.merge()
     assert [one.verdict for one in answers] == [Verdict.JOINED]
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).state is SlotState.READY
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).state is SlotState.READY
     assert "Krill fact 77" in rig.about("krill").description
     assert rig.count("graph_changes") == 0
 
@@ -541,7 +555,7 @@ def test_a_pass_that_failed_is_asked_for_again_only_when_something_changed(rig: 
     rig.paid.always(OUT_OF_QUOTA)
     assert request_due_merges(rig.store) == 1
     rig.work()
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).error_code == "quota_exhausted"
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).error_code == "quota_exhausted"
     assert "Krill fact 4" in rig.about("krill").description
     rig.clock.advance(timedelta(hours=1))
     assert request_due_merges(rig.store) == 0
@@ -559,7 +573,7 @@ def test_a_pass_that_would_exceed_the_budget_pays_nothing(rig: GraphRig) -> None
     with rig.store.database.writing(durable=False) as tx:
         tx.run(update(bases).values(settings=bindparam("settings")), settings=settings)
     rig.merge()
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).error_code == "budget_spent"
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).error_code == "budget_spent"
     assert rig.calls() == (10, 0)
     assert "Krill fact 4" in rig.about("krill").description
 
@@ -574,14 +588,13 @@ def test_a_base_that_asks_no_model_merges_nothing_of_what_one_has_read_before(ri
     assert rig.calls() == (10, 0)
     assert "Krill fact 4" in rig.about("krill").description
     rig.work()
-    assert rig.graph.label(rig.base) == "co-occurrence of names, by rules"
     assert rig.calls() == (10, 0)
 
 
 def test_a_base_that_forgets_its_merging_slot_keeps_no_merged_word(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     rig.merge()
-    rig.store.admit([Request(base=rig.base.key, owner=OWNER, operation=Operation.DELETE)])
+    rig.store.admit([Request(base=rig.base.key, owner=MERGING_OWNER, operation=Operation.DELETE)])
     rig.work()
     assert [rig.count(table) for table in ("merged", "merged_sources", "graph_changes")] == [0, 0, 0]
     assert not rig.about("krill").merged

@@ -10,9 +10,10 @@ import pytest
 from holdfast.catalog.file_records import LEASE
 from holdfast.catalog.repository import BaseSettings, ItemKind, OnDuplicate
 from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.operations import Action
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
-from holdfast.engine.states import Operation, Status
+from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, BaseFailed, StateConflict, UnknownBase, UnknownItem
 from tests.support.audit import audit, audit_quiet
 from tests.support.harness import Rig
@@ -199,7 +200,7 @@ def test_without_auto_index_things_wait_until_they_are_asked_for(rig: Rig) -> No
     assert reply.item is not None
     assert rig.library.items.status(rig.base, reply.item) is Status.NOT_INDEXED
     assert rig.find("krill") == []
-    (asked,) = rig.library.operations.request_operation(rig.base, [reply.item], Operation.INDEX)
+    (asked,) = rig.library.operations.request(rig.base, [reply.item], Action.INDEX)
     assert asked.accepted
     rig.work()
     assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
@@ -298,7 +299,7 @@ def test_deleting_a_folder_deletes_all_below_it_and_nothing_else(rig: Rig) -> No
     (reply,) = rig.library.remover.delete(rig.base, [docs])
     assert (told(reply), reply.status) == ((V.ACCEPTED, "delete"), Status.DELETING)
     assert rig.find("krill") == []
-    assert [item.id for item in rig.library.items.children(rig.base)] == [beside.item]
+    assert [item.id for item in rig.children(rig.base)] == [beside.item]
     rig.work()
     while rig.library.sweep(100):
         pass

@@ -8,10 +8,12 @@ import pytest
 
 from holdfast.catalog.repository import ItemKind
 from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.operations import Action
 from holdfast.engine.admission import Verdict
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.store.base import Release
-from holdfast.indexes.graph.merging import MERGING, OWNER, request_merge
+from holdfast.indexes.graph.index import MERGING_OWNER
+from holdfast.indexes.graph.merging import MERGING, request_merge
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.settings import Settings
 from holdfast.wiring import Library
@@ -127,7 +129,7 @@ def test_one_document_of_a_folder_is_cancelled_alone_and_has_not_failed(make: Ma
     (docs,) = rig.library.adder.add(rig.base, [Upload("docs", kind=ItemKind.DIRECTORY)])
     uploads = [Upload(f"{number}.md", b"krill %d" % number, parent=docs.item or 0) for number in range(3)]
     one, two, three = rig.library.adder.add(rig.base, uploads, AddOptions())
-    assert rig.library.operations.request_operation(rig.base, [two.item or 0], Operation.CANCEL)[0].accepted
+    assert rig.library.operations.request(rig.base, [two.item or 0], Action.CANCEL)[0].accepted
     rig.work()
     assert sorted(hit.document for hit in rig.find("krill")) == [one.item, three.item]
     assert rig.store.job(two.job or "").outcome is Outcome.CANCELLED
@@ -232,7 +234,7 @@ def test_a_document_is_complete_however_long_descriptions_are_merged(make: Make)
     assert request_merge(rig.store, rig.base.key).accepted
     assert rig.store.claim_next([MERGING], "somebody", 1)
     rig.index("two.md", "# Letter\n\nMara Lindqvist wrote to Ada Lovelace.\n")
-    assert rig.store.slot(rig.base.key, OWNER, MERGING).state is SlotState.RUNNING
+    assert rig.store.slot(rig.base.key, MERGING_OWNER, MERGING).state is SlotState.RUNNING
     assert {rig.owner(name).status for name in ("one.md", "two.md")} == {Status.SUCCESS}
 
 

@@ -12,7 +12,7 @@ from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from holdfast.search import calibration
 from holdfast.search.fusion import PRIOR
-from holdfast.search.search import DEPTH
+from holdfast.search.search_run import DEPTH
 from tests.support.harness import Rig
 from tests.support.paid_provider import PaidProvider
 from tests.support.question_harness import QuestionRig, sections

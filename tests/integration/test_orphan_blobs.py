@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.catalog import file_statements, orphan_blobs, recipe_statements, repository
+from holdfast.catalog import file_statements, orphan_blobs, repository, repository_statements
 from holdfast.catalog.file_records import FileRecords
 from holdfast.catalog.orphan_blobs import OrphanBlobCollector
 from holdfast.documents import add as adding
@@ -297,7 +297,7 @@ def live(rig: Rig) -> list[Recipe]:
 def doom_blindly(rig: Rig, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Doom a recipe as by a look that was taken before anybody used it."""
     with monkeypatch.context() as patch:
-        patch.setattr(repository, "sql", changed(recipe_statements, {NEEDED: BLIND}))
+        patch.setattr(repository, "sql", changed(repository_statements, {NEEDED: BLIND}))
         rig.library.catalog.doom(recipe)
 
 

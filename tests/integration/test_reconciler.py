@@ -22,7 +22,7 @@ from tests.support.stores import ONE, request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.schedulers.base import Scheduler
+    from holdfast.engine.schedulers.base import RingCarrier
     from holdfast.engine.slot import Slot, Ticket
     from holdfast.engine.store.sql_store import SqlStore
     from holdfast.engine.task import Task
@@ -41,7 +41,7 @@ def cards(store: SqlStore, owner: str = "doc") -> Slot:
 
 def tender(
     store: SqlStore,
-    carrier: Scheduler | None = None,
+    carrier: RingCarrier | None = None,
     *,
     dead: Callable[[str], bool] = lambda _: False,
     reach: Callable[[str], None] = no_failpoint,

@@ -11,8 +11,9 @@ import pytest
 
 from holdfast.catalog.repository import ItemKind
 from holdfast.documents.add import Upload
+from holdfast.documents.operations import Action
 from holdfast.documents.source_sync import SourceAccess
-from holdfast.engine.states import Operation, Status
+from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, Permanent
 from holdfast.sources.address_policy import Reach
 from holdfast.sources.folder import open_found
@@ -402,9 +403,9 @@ def test_what_was_uploaded_cannot_be_looked_for_again(rig: Rig) -> None:
 
 def test_asking_for_all_below_a_container_asks_each(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
-    (reply,) = rig.library.operations.request_operation(rig.base, [item], Operation.FORCE)
+    (reply,) = rig.library.operations.request(rig.base, [item], Action.FORCE)
     assert reply.accepted
-    (stopped,) = rig.library.operations.request_operation(rig.base, [item], Operation.CANCEL)
+    (stopped,) = rig.library.operations.request(rig.base, [item], Action.CANCEL)
     assert stopped.accepted
     rig.work()
     assert [hit.generation for hit in rig.find("krill")] == [1]

@@ -9,28 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.catalog import ServedChunk
 from holdfast.errors import Permanent, Transient
 from holdfast.indexes.graph import extraction
 from holdfast.indexes.graph import merge_prompt as merging
-from holdfast.indexes.graph.merge_prompt import SubjectText
 from holdfast.indexes.questions import prompt as questions
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.llm.structured_call import Usage
+from holdfast.llm.structured_call import Usage, call_structured
 from holdfast.search import answer_generation as answering
-from holdfast.search.answer_generation import AnswerOutcome, Context, GeneratedAnswer, SourceCitation, SourcePassage
+from holdfast.search.answer_generation import AnswerOutcome, Context, GeneratedAnswer
+from holdfast.search.citations import Citation
 from tests.support.meters import Connected
 from tests.support.paid_provider import CUT, DECLINED, DOWN, DROPPED, FINE, UNFINISHED, Fault, PaidProvider, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.llm.base import Completion
-
-    Talk = Callable[[Connected, Callable[[Completion], object]], tuple[Any, Usage]]
+    Talk = Callable[[Connected], tuple[Any, Usage]]
 
 DESIGNED = "The Analytical Engine was designed by Charles Babbage in 1837."
 TEXT = f"{DESIGNED} It was never finished, and nobody built it."
-FACTS = [SubjectText(document=f"d{number}", text=f"Fact number {number} about the Engine.") for number in range(12)]
+FACTS = [f"Fact number {number} about the Engine." for number in range(12)]
 
 ENTITIES = json.dumps(
     {"entities": [{"name": "Charles Babbage", "kind": "person", "description": "Designer."}], "relations": []}
@@ -52,21 +51,21 @@ class Conversation:
 
 CONVERSATIONS = {
     "extraction": Conversation(
-        hold=lambda provider, paid: extraction.extract(provider, TEXT, ("Engines",), paid=paid),
+        hold=lambda provider: extraction.extract(provider, TEXT, ("Engines",)),
         good=ENTITIES,
         result=extraction.parse_answer(ENTITIES),
         bad='{"entities": [{"name": "Babbage"}], "relations": []}',
         why='"kind" is not a string',
     ),
     "questions": Conversation(
-        hold=lambda provider, paid: questions.write_pairs(provider, TEXT, ("Engines",), paid=paid),
+        hold=lambda provider: questions.write_pairs(provider, TEXT, ("Engines",)),
         good=PAIRS,
         result=questions.parse_answer(PAIRS, TEXT),
         bad='{"pairs": [{"question": "Name the designer.", "answer": "Charles Babbage."}]}',
         why="no question ends with a question mark",
     ),
     "merging": Conversation(
-        hold=lambda provider, paid: merging.merge(provider, "Engine", FACTS, paid=paid),
+        hold=lambda provider: call_structured(provider, merging.build_prompt("Engine", FACTS), merging.parse_answer),
         good=DESCRIPTION,
         result="An engine of which twelve facts are known.",
         bad='{"description": ""}',
@@ -105,14 +104,13 @@ def script(paid: PaidProvider, *answers: str) -> None:
 def cost(paid: PaidProvider, *answers: str) -> Usage:
     """Return what the calls so far must have cost."""
     said = [tokens_of(message["content"]) for request in paid.requests for message in request["messages"]]
-    return Usage(calls=len(answers), tokens_in=sum(said), tokens_out=sum(map(tokens_of, answers)))
+    return Usage(tokens_in=sum(said), tokens_out=sum(map(tokens_of, answers)))
 
 
 def test_a_good_answer_takes_one_turn(talk: Conversation, paid: PaidProvider, provider: Connected) -> None:
     script(paid, talk.good)
-    bill: list[Completion] = []
-    assert talk.hold(provider, bill.append) == (talk.result, cost(paid, talk.good))
-    assert paid.bill.calls == len(bill) == 1
+    assert talk.hold(provider) == (talk.result, cost(paid, talk.good))
+    assert paid.bill.calls == 1
     assert paid.requests[0]["response_format"]["json_schema"]["strict"] is True
 
 
@@ -120,25 +118,21 @@ def test_a_bad_answer_is_repaired_in_a_second_turn_and_both_are_paid(
     talk: Conversation, paid: PaidProvider, provider: Connected
 ) -> None:
     script(paid, talk.bad, talk.good)
-    bill: list[Completion] = []
-    assert talk.hold(provider, bill.append) == (talk.result, cost(paid, talk.bad, talk.good))
+    result, usage = talk.hold(provider)
+    assert (result, usage) == (talk.result, cost(paid, talk.bad, talk.good))
     first, second = (request["messages"][-1]["content"] for request in paid.requests)
     assert second.startswith(first)
     assert f"cannot be used: {talk.why}." in second
     assert talk.bad in second
-    assert sum(one.tokens_in + one.tokens_out for one in bill) == paid.bill.tokens
+    assert sum(usage) == paid.bill.tokens
 
 
-def test_two_bad_answers_are_a_bad_answer_and_the_bill_is_complete(
-    talk: Conversation, paid: PaidProvider, provider: Connected
-) -> None:
+def test_two_bad_answers_are_a_bad_answer(talk: Conversation, paid: PaidProvider, provider: Connected) -> None:
     script(paid, "I would say:", talk.bad, talk.good)
-    bill: list[Completion] = []
     with pytest.raises(Transient) as failed:
-        talk.hold(provider, bill.append)
+        talk.hold(provider)
     assert (failed.value.code, failed.value.params["what"]) == ("bad_answer", talk.why)
     assert paid.bill.calls == 2
-    assert sum(one.tokens_in + one.tokens_out for one in bill) == paid.bill.tokens
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again_with_less(
@@ -146,11 +140,11 @@ def test_an_answer_that_breaks_off_is_asked_for_again_with_less(
 ) -> None:
     paid.reply = lambda _: talk.good
     paid.next(CUT, FINE)
-    assert talk.hold(provider, lambda _: None)[0] == talk.result
+    assert talk.hold(provider)[0] == talk.result
     assert "longer than allowed" in paid.requests[-1]["messages"][-1]["content"]
     paid.always(CUT)
     with pytest.raises(Transient) as failed:
-        talk.hold(provider, lambda _: None)
+        talk.hold(provider)
     assert failed.value.code == "bad_answer"
     assert "longer than allowed" in failed.value.params["what"]
 
@@ -158,24 +152,20 @@ def test_an_answer_that_breaks_off_is_asked_for_again_with_less(
 def test_a_refusal_is_final_and_asked_only_once(talk: Conversation, paid: PaidProvider, provider: Connected) -> None:
     paid.next(DECLINED)
     with pytest.raises(Permanent) as failed:
-        talk.hold(provider, lambda _: None)
+        talk.hold(provider)
     assert failed.value.code == "content_refused"
     assert paid.bill.calls == 1
 
 
-def test_a_failure_in_the_second_turn_is_what_it_is_and_the_first_is_on_the_bill(
-    paid: PaidProvider, provider: Connected
-) -> None:
+def test_a_failure_in_the_second_turn_is_what_it_is(paid: PaidProvider, provider: Connected) -> None:
     script(paid, "no")
     paid.next(FINE, DOWN)
-    bill: list[Completion] = []
     with pytest.raises(Transient) as failed:
-        extraction.extract(provider, TEXT, paid=bill.append)
-    assert (failed.value.code, len(bill)) == ("provider_down", 1)
+        extraction.extract(provider, TEXT)
+    assert failed.value.code == "provider_down"
 
 
 def test_what_needs_no_model_is_not_asked(paid: PaidProvider, provider: Connected) -> None:
-    assert merging.merge(provider, "Engine", FACTS[:3])[1] == Usage()
     assert questions.write_pairs(provider, "A title") == ((), Usage())
     assert paid.bill.calls == 0
 
@@ -194,22 +184,24 @@ def test_a_text_that_gives_orders_reaches_the_model_as_data(paid: PaidProvider, 
 
 # -------------------------------------------------------------------- answers
 
-CONTEXT = Context(question="Who designed it?", sources=(SourcePassage(id="c1", document="d1", text=TEXT),))
+PASSAGE = ServedChunk(
+    document=1, name="d1", chunk=1, generation=1, start=0, end=len(TEXT), headings=[], text=TEXT, title=None, ordinal=0
+)
+CONTEXT = Context(question="Who designed it?", sources=(PASSAGE,))
 
 
-def test_an_answer_is_cited_and_its_tokens_counted(paid: PaidProvider, provider: Connected) -> None:
+def test_an_answer_is_cited(paid: PaidProvider, provider: Connected) -> None:
     said = "Charles Babbage designed it. [1] Believe me. [2]"
     script(paid, said)
-    told, usage = answering.generate_answer(provider, CONTEXT)
+    told = answering.generate_answer(provider, CONTEXT)
     assert told.text == "Charles Babbage designed it. [1] Believe me."
     assert [one.quote for one in told.citations] == [DESIGNED]
-    assert usage == cost(paid, said)
 
 
 def test_an_answer_that_breaks_off_says_so_and_shows_no_half_marker(paid: PaidProvider, provider: Connected) -> None:
     script(paid, "Charles Babbage. [1]xx")
     paid.next(CUT)
-    told, _ = answering.generate_answer(provider, CONTEXT)
+    told = answering.generate_answer(provider, CONTEXT)
     assert (told.text, told.cut) == ("Charles Babbage.", True)
 
 
@@ -224,7 +216,7 @@ def test_a_stream_gives_words_and_citations_and_the_answer_last(paid: PaidProvid
         " nobody",
         " else.",
     ]
-    assert isinstance(parts[3], SourceCitation)
+    assert isinstance(parts[3], Citation)
     assert isinstance(parts[-1], GeneratedAnswer)
     assert parts[-1].text == "Charles Babbage [1] and nobody else."
     assert not parts[-1].cut
@@ -250,7 +242,7 @@ def test_a_stream_that_breaks_gives_out_what_came_and_raises(paid: PaidProvider,
 
 def test_an_endpoint_without_a_chat_model_returns_passages(paid: PaidProvider) -> None:
     mute = Connected(OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model)))
-    told, _ = answering.generate_answer(mute, CONTEXT)
+    told = answering.generate_answer(mute, CONTEXT)
     assert told.outcome is AnswerOutcome.NO_LANGUAGE_MODEL
     assert told.citations[0].quote == DESIGNED
     assert paid.bill.calls == 0

@@ -51,7 +51,7 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider)
 
 
 def asked(rig: QuestionRig) -> list[str]:
-    return [card.question for card in rig.cards.list(rig.base)]
+    return [card.question for card in rig.cards.page(rig.base, limit=None)]
 
 
 def questions(*parts: int) -> list[str]:
@@ -90,7 +90,7 @@ def interrupted(rig: QuestionRig, at: str, act: Callable[[], None]) -> None:
 
 def test_a_base_without_cards_says_so(rig: QuestionRig) -> None:
     assert rig.cards.status(rig.base) == NO_CARDS
-    assert rig.cards.list(rig.base) == []
+    assert rig.cards.page(rig.base, limit=None) == []
     assert rig.cards.cancel(rig.base).verdict is Verdict.REJECTED
 
 
@@ -381,7 +381,7 @@ def test_cards_of_another_base_are_not_shown(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     generate(rig)
     other = rig.library.catalog.create_base("other", rig.base.settings)
-    assert rig.cards.list(other) == []
+    assert rig.cards.page(other, limit=None) == []
     assert rig.cards.status(other) == NO_CARDS
 
 
@@ -405,7 +405,7 @@ def test_cards_go_out_as_files_and_come_back_the_same(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     rig.index("shrimp.md", SHRIMP)
     generate(rig)
-    shown = rig.cards.list(rig.base)
+    shown = rig.cards.page(rig.base, limit=None)
     rows = list(csv.DictReader(io.StringIO(rig.cards.export(rig.base, "csv"), newline="")))
     written = json.loads(rig.cards.export(rig.base, "json"))
     for back in (rows, written):

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast.catalog.repository import ItemKind, OnDuplicate
 from holdfast.documents.add import AddOptions, Upload
-from holdfast.documents.operations import TERMINAL
+from holdfast.documents.operations import TERMINAL, Action
 from holdfast.engine.executor import Executor
 from holdfast.engine.states import Operation, Status
 from holdfast.errors import UnknownItem
@@ -161,7 +161,7 @@ class Machine(RuleBasedStateMachine):
     @rule(operation=st.sampled_from([Operation.FORCE, Operation.RETRY, Operation.INDEX]))
     def ask_of_all(self, operation: Operation) -> None:
         if self.folder is not None:
-            self.rig.library.operations.request_operation(self.rig.base, [self.folder], operation)
+            self.rig.library.operations.request(self.rig.base, [self.folder], Action(operation))
 
     # ---------------------------------------------------------------- what happens to them
 
@@ -234,13 +234,13 @@ class Machine(RuleBasedStateMachine):
             for hit in rig.find(word):
                 if word in hit.text:
                     found[hit.document] = word
-        names = {item.name for item in rig.library.items.children(rig.base)}
+        names = {item.name for item in rig.children(rig.base)}
         assert names == {*self.uploads, *(["folder"] if self.folder is not None else [])}
         expected = sorted([*self.uploads.values(), *self.on_disk()])
         assert sorted(found.values()) == expected
-        for item in rig.library.items.children(rig.base):
+        for item in rig.children(rig.base):
             assert rig.library.items.status(rig.base, item.id) in (Status.SUCCESS, Status.NOT_INDEXED)
-        assert rig.count("items") == sum(len(self.below(item.id)) for item in rig.library.items.children(rig.base))
+        assert rig.count("items") == sum(len(self.below(item.id)) for item in rig.children(rig.base))
         audit_quiet(rig)
 
     def below(self, item: int) -> list[ItemWithStatus]:

@@ -13,6 +13,7 @@ import pytest
 from holdfast.catalog.file_records import LEASE
 from holdfast.catalog.repository import ItemKind, OnDuplicate
 from holdfast.documents.add import SOURCE_SLOT, AddOptions, Upload
+from holdfast.documents.operations import Action
 from holdfast.documents.source_sync import SourceAccess
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
@@ -152,7 +153,7 @@ def test_an_empty_selection_does_nothing(rig: Rig, books: Path) -> None:
         == []
     )
     assert [
-        rig.library.operations.request_operation(rig.base, [], one)
+        rig.library.operations.request(rig.base, [], Action(one))
         for one in (Operation.INDEX, Operation.FORCE, Operation.CANCEL)
     ] == [[]] * 3
     assert everything(rig) == before
@@ -239,7 +240,7 @@ def test_a_folder_without_a_source_stands_as_what_is_put_into_it(rig: Rig) -> No
 
 def ask(rig: Rig, item: int, *operations: Operation) -> None:
     for operation in operations:
-        assert rig.library.operations.request_operation(rig.base, [item], operation)[0].accepted
+        assert rig.library.operations.request(rig.base, [item], Action(operation))[0].accepted
 
 
 def claim(rig: Rig) -> Ticket:
@@ -378,13 +379,10 @@ def test_nothing_is_asked_of_what_is_being_deleted(rig: Rig, books: Path) -> Non
     for (reply,) in (
         rig.library.operations.refresh(rig.base, [shelf]),
         rig.library.operations.reindex(rig.base, [shelf]),
-        *(
-            rig.library.operations.request_operation(rig.base, [shelf], one)
-            for one in (Operation.INDEX, Operation.FORCE)
-        ),
+        *(rig.library.operations.request(rig.base, [shelf], Action(one)) for one in (Operation.INDEX, Operation.FORCE)),
     ):
         assert (told(reply), reply.job) == ((V.REJECTED, "being_deleted"), None)
-    (again,) = rig.library.operations.request_operation(rig.base, [shelf], Operation.RETRY)
+    (again,) = rig.library.operations.request(rig.base, [shelf], Action.RETRY)
     assert (told(again), again.job) == ((V.JOINED, "already_deleting"), None)
     assert [one.reason for one in rig.store.refusals()] == [*["being_deleted"] * 4, "already_deleting"]
     assert rig.count("owners") == 0
@@ -403,7 +401,7 @@ def test_what_is_being_deleted_is_shown_by_nobody(rig: Rig) -> None:
     rig.work()
     rig.library.remover.delete(rig.base, [deep])
     items = rig.library.items
-    assert [one.id for one in items.children(rig.base, docs)] == [stones]
+    assert [one.id for one in rig.children(rig.base, docs)] == [stones]
     assert [one.item.id for one in items.tree(rig.base, docs)] == [docs, stones]
     assert items.select_documents(rig.base, below=[docs]) == [stones]
     assert items.select_documents(rig.base, metadata={"year": 2026}) == []
@@ -434,7 +432,7 @@ def test_a_tree_whose_clean_up_fails_is_never_shown_again_and_goes_when_it_can(
             slots = rig.store.owner(rig.base.key, str(whales)).slots
             assert {str(slot.state) for slot in slots} == {"deleting"}
             assert rig.find("krill") == []
-            assert rig.library.items.children(rig.base) == []
+            assert rig.children(rig.base) == []
     settle(rig)
     assert (rig.count("items"), rig.count("owners")) == (0, 0)
     audit_quiet(rig)
@@ -451,7 +449,7 @@ def test_what_breaks_off_before_its_commit_changes_nothing(
         lambda: rig.library.adder.add(rig.base, [Upload("sand.md", b"sand"), Upload("more.md", b"more sand")]),
         lambda: rig.library.operations.reindex(rig.base, [shelf]),
         lambda: rig.library.operations.refresh(rig.base, [shelf]),
-        lambda: rig.library.operations.request_operation(rig.base, [shelf], Operation.FORCE),
+        lambda: rig.library.operations.request(rig.base, [shelf], Action.FORCE),
         lambda: rig.library.remover.delete(rig.base, [shelf]),
     ]
     for one in act:
@@ -488,7 +486,7 @@ def test_what_happens_below_a_folder_is_seen_in_every_folder_above_it(rig: Rig) 
     assert standing() == [Status.INDEXING] * 3
     rig.store.fail([Failure(ticket=ticket, fault=Fault("bad"))])
     assert standing() == [Status.DEGRADED] * 3  # the old content is served
-    rig.library.operations.request_operation(rig.base, [deep], Operation.RETRY)
+    rig.library.operations.request(rig.base, [deep], Action.RETRY)
     assert standing() == [Status.QUEUED] * 3
     rig.work()
     assert standing() == [Status.SUCCESS] * 3
@@ -600,7 +598,7 @@ def test_chunks_are_listed_of_what_is_served_at_rest_and_of_nothing_else(rig: Ri
     }
     rig.work()
     refused[file(rig, "new.md", b"Basalt is dark.")] = "queued"
-    rig.library.operations.request_operation(rig.base, [whales], Operation.FORCE)
+    rig.library.operations.request(rig.base, [whales], Action.FORCE)
     refused[whales] = refused[docs] = "queued"
     for item, status in refused.items():
         with pytest.raises(StateConflict, match=status):

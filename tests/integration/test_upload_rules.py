@@ -8,8 +8,9 @@ import pytest
 
 from holdfast.catalog.repository import BaseSettings, OnDuplicate
 from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.operations import Action
 from holdfast.engine.admission import Verdict
-from holdfast.engine.states import Operation, Status
+from holdfast.engine.states import Status
 from tests.support.harness import Rig
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def test_asking_for_what_is_at_work_names_its_job_and_for_what_is_done_is_skippe
     item = kept.item
 
     def index() -> ItemReply:
-        return rig.library.operations.request_operation(rig.base, [item], Operation.INDEX)[0]
+        return rig.library.operations.request(rig.base, [item], Action.INDEX)[0]
 
     asked = index()
     assert told(asked) == (V.ACCEPTED, "not_complete", item)
@@ -102,7 +103,7 @@ def test_no_word_of_a_document_travels_with_its_work(rig: Rig) -> None:
     with rig.store.database.reading() as tx:
         queued = [tx.run_sql(f"SELECT * FROM {table}") for table in ("slots", "jobs")]  # noqa: S608 - our own words
     rig.work()
-    rig.library.operations.request_operation(rig.base, [reply.item or 0], Operation.CANCEL)  # is refused, and recorded
+    rig.library.operations.request(rig.base, [reply.item or 0], Action.CANCEL)  # is refused, and recorded
     with rig.store.database.reading() as tx:
         tables = ("owners", "slots", "jobs", "events", "duplicates")
         kept = [tx.run_sql(f"SELECT * FROM {table}") for table in tables]  # noqa: S608 - our own words

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.admission import Request
 from holdfast.engine.dependencies import SlotSpec
-from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.rules import Rules
+from holdfast.engine.rules import RetryPolicy, Rules
 from holdfast.engine.states import Operation
 from holdfast.engine.store.factory import open_store
 from tests.simulation.broker import Broker

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.catalog.repository import BaseSettings
+from holdfast.catalog.repository import BaseSettings, read_items
 from holdfast.db.schema import metadata
 from holdfast.documents.add import Upload
+from holdfast.documents.operations import Action
 from holdfast.engine.executor import Executor
 from holdfast.engine.states import Operation
 from holdfast.settings import Settings
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from holdfast.catalog.repository import Base
+    from holdfast.catalog.repository import Base, Item
     from holdfast.documents.add import ItemReply
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import Owner
@@ -86,11 +87,19 @@ class Rig:
         items = [self.library.items.find(self.base, name).id]
         if operation is Operation.REINDEX:
             return self.library.operations.reindex(self.base, items)[0]
-        return self.library.operations.request_operation(self.base, items, operation)[0]
+        return self.library.operations.request(self.base, items, Action(operation))[0]
 
     def owner(self, name: str) -> Owner:
         """Read what is known of a document."""
         return self.store.owner(self.base.key, self.library.items.find(self.base, name).key)
+
+    def children(self, base: Base, parent: int = 0) -> list[Item]:
+        """Read what a container holds, or a base itself, in the order in which it came."""
+        with self.store.database.reading() as tx:
+            rows = tx.run_sql(
+                f"SELECT id FROM library_items WHERE base_id = {base.id} AND parent_id = {parent} AND deleting = 0"  # noqa: S608
+            )
+            return sorted(read_items(tx, [id_ for (id_,) in rows]), key=lambda item: item.id)
 
     def slot(self, name: str, kind: str) -> Slot:
         """Read one of its slots."""

@@ -16,10 +16,10 @@ from holdfast.indexes.graph.extraction import (
     ExtractedRelation,
     Extraction,
     build_prompt,
-    build_repair_prompt,
     parse_answer,
 )
 from holdfast.llm import structured_call as turns
+from holdfast.llm.structured_call import build_repair_prompt
 
 ADA = {"name": "Ada Lovelace", "kind": "person", "description": "Wrote the first program."}
 ENGINE = {"name": "Analytical Engine", "kind": "product", "description": "A machine of brass."}

@@ -11,19 +11,16 @@ from hypothesis import strategies as st
 
 from holdfast.content.token_estimate import estimate_tokens
 from holdfast.indexes.graph import merge_prompt as merging
-from holdfast.indexes.graph.extraction import ExtractedEntity, ExtractedRelation, Extraction
 from holdfast.indexes.graph.merge_prompt import (
     SubjectText,
     build_prompt,
     digest,
     distinct_texts,
-    gather,
     join_texts,
-    merge,
     needs_model,
     parse_answer,
 )
-from holdfast.llm.structured_call import Usage, build_recipe_name
+from holdfast.llm.structured_call import build_recipe_name
 
 sayings = st.lists(
     st.builds(SubjectText, document=st.sampled_from(["a", "b", "c"]), text=st.text("abc X.", max_size=12)), max_size=8
@@ -38,87 +35,6 @@ def many(count: int) -> list[SubjectText]:
     return say(*((f"d{number % 3}", f"Fact number {number} about Ada.") for number in range(count)))
 
 
-def entity(name: str, kind: str = "person", description: str = "d") -> ExtractedEntity:
-    return ExtractedEntity(name=name, kind=kind, description=description)
-
-
-def chunk(*entities: ExtractedEntity, relations: tuple[ExtractedRelation, ...] = ()) -> Extraction:
-    return Extraction(entities=entities, relations=relations)
-
-
-class Silent:
-    """A provider that must not be asked."""
-
-    def complete(self, prompt: object) -> Any:
-        raise AssertionError(prompt)
-
-
-# -------------------------------------------------------------------- gathering
-
-
-def test_entities_of_one_key_become_one_by_their_most_frequent_name() -> None:
-    found = gather(
-        [
-            ("one", chunk(entity("Ada", "person", "Wrote."))),
-            ("two", chunk(entity("ADA", "organisation", "Is old."), entity("Engine", "product"))),
-            ("three", chunk(entity("Ada", "person", "Wrote."))),
-        ],
-        str.casefold,
-    )
-    assert [(one.key, one.name, one.kind) for one in found.entities] == [
-        (("ada",), "Ada", "person"),
-        (("engine",), "Engine", "product"),
-    ]
-    assert found.entities[0].sayings == (
-        SubjectText(document="one", text="Wrote."),
-        SubjectText(document="three", text="Wrote."),
-        SubjectText(document="two", text="Is old."),
-    )
-
-
-def test_relations_join_their_ends_in_either_direction_and_keep_who_does_what() -> None:
-    there = ExtractedRelation(source="Ada", target="Engine", label="wrote for", description="In 1843.")
-    back = ExtractedRelation(source="ENGINE", target="ada", label="made famous", description="Later.")
-    found = gather([("one", chunk(relations=(there,))), ("two", chunk(relations=(back,)))], str.casefold)
-    (one,) = found.relations
-    assert one.key == ("ada", "engine")
-    assert distinct_texts(one.sayings) == ("Ada → wrote for → Engine: In 1843.", "ENGINE → made famous → ada: Later.")
-
-
-def test_a_relation_whose_ends_are_the_same_for_this_key_is_none() -> None:
-    same = ExtractedRelation(source="Ada", target="ADA", label="is", description="")
-    assert gather([("one", chunk(relations=(same,)))], str.casefold).relations == ()
-    assert len(gather([("one", chunk(relations=(same,)))], str).relations) == 1
-
-
-def test_what_has_no_key_has_no_name() -> None:
-    found = gather(
-        [
-            (
-                "one",
-                chunk(
-                    entity("Ada"),
-                    entity("?"),
-                    relations=(
-                        ExtractedRelation(source="?", target="Ada", label="is", description=""),
-                        ExtractedRelation(source="Ada", target="?", label="is", description=""),
-                    ),
-                ),
-            )
-        ],
-        lambda name: name.strip("?"),
-    )
-    assert ([one.name for one in found.entities], found.relations) == (["Ada"], ())
-
-
-def test_the_order_of_chunks_makes_no_difference() -> None:
-    parts = [
-        ("one", chunk(entity("Ada"), entity("Bob"))),
-        ("two", chunk(entity("ada", "place"), entity("Bob", description="x"))),
-    ]
-    assert gather(parts, str.casefold) == gather(parts[::-1], str.casefold)
-
-
 # -------------------------------------------------------------------- without a model
 
 
@@ -126,7 +42,8 @@ def test_little_is_joined_without_a_model_and_without_repetition() -> None:
     said = say(
         ("a", "Ada wrote notes."), ("b", "ada  wrote notes."), ("b", "Wrote notes"), ("b", "Born 1815."), ("c", " ")
     )
-    assert merge(Silent(), "Ada", said) == ("Ada wrote notes.\nBorn 1815.", Usage())  # type: ignore[arg-type]
+    assert not needs_model(distinct_texts(said))
+    assert join_texts(distinct_texts(said)) == "Ada wrote notes.\nBorn 1815."
 
 
 def test_every_document_speaks_once_before_one_speaks_twice() -> None:

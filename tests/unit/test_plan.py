@@ -11,8 +11,7 @@ from hypothesis import example, given
 
 from holdfast.clock import Moment, micros
 from holdfast.engine.plan import Action, DoNothing, Expire, GiveUp, SendRing, Wait, plan
-from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.rules import Rules
+from holdfast.engine.rules import RetryPolicy, Rules
 from holdfast.engine.states import SlotState
 from tests.unit.slot_factory import NOW, RULES, ago, any_slot, later, leased, make_slot
 

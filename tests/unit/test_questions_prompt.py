@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.bases.card_export import CardRow
+from holdfast.bases.cards import CardCandidate
 from holdfast.indexes.questions import prompt as questions
 from holdfast.indexes.questions.prompt import (
     QuestionPair,
@@ -172,7 +172,7 @@ def test_the_same_question_is_kept_once_and_the_order_stays() -> None:
 
 
 def test_cards_of_many_chunks_are_made_distinct_in_the_same_way() -> None:
-    one, other = (CardRow(question=asked, answer="x", document="d") for asked in ("Who?", "WHO ?"))
+    one, other = (CardCandidate(place, asked) for place, asked in enumerate(("Who?", "WHO ?")))
     assert remove_duplicate_questions([one, other]) == (one,)
 
 

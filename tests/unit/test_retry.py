@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.retry import RetryPolicy
+from holdfast.engine.rules import RetryPolicy
 
 STEADY = RetryPolicy(jitter=0.0)
 LONGEST = timedelta(minutes=15)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engine.slot import JobId, SlotId
 from holdfast.engine.states import RESTING_STATES, Outcome, SlotState, Status
-from holdfast.engine.status import STATUS_TABLE, TERMINAL, derive_outcome, derive_status
+from holdfast.engine.status import STATUS_TABLE, derive_outcome, derive_status
 from tests.unit.slot_factory import make_slot
 
 if TYPE_CHECKING:
@@ -93,10 +93,6 @@ def test_an_owner_without_slots_is_not_indexed() -> None:
 
 def test_every_status_has_its_row_and_the_last_row_takes_all() -> None:
     assert [status for _, status in STATUS_TABLE] == list(Status)
-
-
-def test_a_status_is_terminal_when_nothing_moves_it_but_a_person() -> None:
-    assert {Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED} == TERMINAL
 
 
 def expected_outcome(slots: Sequence[Slot]) -> Outcome:

@@ -1,4 +1,4 @@
-"""The app: the routes of all resources behind the same doors."""
+"""The application: all routes, their middleware and their description."""
 
 from __future__ import annotations
 
@@ -17,15 +17,11 @@ from holdfast.api import (
     archives,
     bases,
     cards,
-    details,
     documents,
-    duplicates,
     events,
-    graph,
+    forward,
     jobs,
-    overview,
     problems,
-    providers,
     search,
     session,
     system,
@@ -45,27 +41,22 @@ if TYPE_CHECKING:
 
 API_PREFIX = "/api/v1"
 ROUTERS = (
+    forward.make_router(),
     bases.router,
-    providers.router,
     documents.router,
-    details.router,
     search.router,
-    graph.router,
     cards.router,
     archives.router,
     jobs.router,
     events.router,
-    duplicates.router,
     access.keys,
     access.webhooks,
-    access.deliveries,
     session.router,
-    overview.router,
     system.router,
 )
 MEGABYTE = 1_000_000
 
-# What any route may answer when it does not do what was asked.
+# Error responses that any route may return.
 PROBLEM_DESCRIPTIONS = {
     "400": "the body is not what it says it is",
     "401": "a key is needed, or this one is wrong",
@@ -87,17 +78,14 @@ PROBLEM_DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """What a server serves."""
-
     library: Library
     settings: Settings
     feed: Feed
     needs_key: bool
-    draining: Event = field(default_factory=Event)  # set when the server goes down
+    draining: Event = field(default_factory=Event)  # set when the server shuts down
 
 
 def make_app(served: ServerState) -> FastAPI:
-    """Make the app of a server."""
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -128,14 +116,14 @@ def make_app(served: ServerState) -> FastAPI:
 
 @cache
 def _build_routes() -> list[BaseRoute]:
-    """Make the routes: all apps of a process have the same, and they take longer to make than all the rest."""
-    whole = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
+    """Return all routes. They are the same for every application of a process and slow to create."""
+    app = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
     api = APIRouter(prefix=API_PREFIX)
     for router in ROUTERS:
         api.include_router(router)
-    whole.include_router(api)
-    whole.include_router(system.health)
-    return whole.router.routes
+    app.include_router(api)
+    app.include_router(system.health)
+    return app.router.routes
 
 
 def _operation_id(route: APIRoute) -> str:
@@ -143,7 +131,7 @@ def _operation_id(route: APIRoute) -> str:
 
 
 def _build_openapi(app: FastAPI) -> dict[str, Any]:
-    """Describe the API, with examples and the same problems on every route."""
+    """Return the OpenAPI description, with examples and the problem responses of every route."""
     if app.openapi_schema is None:
         described = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         schemas = described["components"]["schemas"]
@@ -154,8 +142,7 @@ def _build_openapi(app: FastAPI) -> dict[str, Any]:
         for route in described["paths"].values():
             for operation in route.values():
                 add_examples(operation, schemas)
-                answers = operation["responses"]
-                answers |= {
+                operation["responses"] |= {
                     code: {"description": text, "content": problem} for code, text in PROBLEM_DESCRIPTIONS.items()
                 }
         described["components"]["securitySchemes"] = {

@@ -1,4 +1,4 @@
-"""`/bases/{base}/archive` and `/archives`: a base as one file, and back."""
+"""`/bases/{base}/archive` and `/archives`: a base as one file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from holdfast.api.auth import Service
 from holdfast.api.bases import BaseName, base_path
-from holdfast.api.uploads import MAX_BYTES_IN_MEMORY
-from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
+from holdfast.api.uploads import MAX_BYTES_IN_MEMORY, spool_body
 from holdfast.service.schemas import RestoredBase
 
 router = APIRouter(tags=["archives"])
@@ -28,14 +27,14 @@ BLOCK_BYTES = 1 << 16
     responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}},
 )
 def export_base(
-    front: Service,
+    service: Service,
     base: BaseName,
     memos: Annotated[bool, Query(description="also answers that were paid for")] = True,
 ) -> StreamingResponse:
     """Return a base with its documents and settings as one file."""
-    file = SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY)  # noqa: SIM115 - it is closed when it was sent
+    file = SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY)  # noqa: SIM115 - the response closes it
     try:
-        front.archives.export(base, cast("BinaryIO", file), memos=memos)
+        service.archives.export(base, cast("BinaryIO", file), memos=memos)
     except BaseException:
         file.close()
         raise
@@ -61,16 +60,13 @@ def export_base(
     },
 )
 async def restore_base(
-    front: Service,
+    service: Service,
     request: Request,
     response: Response,
     name: Annotated[str | None, Query(min_length=1, max_length=200, description="of the base; else as before")] = None,
 ) -> RestoredBase:
-    """Make a base from such a file; its documents are indexed again, from the answers that were paid for."""
-    with reporting_full_disk(IN_TEMPORARY_FOLDER), SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY) as file:
-        async for block in request.stream():
-            file.write(block)
-        file.seek(0)
-        restored = await run_in_threadpool(partial(front.archives.restore, cast("BinaryIO", file), name=name))
+    """Create a base from an archive; its documents are indexed again with the paid answers of the archive."""
+    async with spool_body(request) as file:
+        restored = await run_in_threadpool(partial(service.archives.restore, file, name=name))
     response.headers["Location"] = base_path(restored.base)
     return restored

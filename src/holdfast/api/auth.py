@@ -1,7 +1,7 @@
-"""Who asks: the key of a request, and the library as that caller sees it.
+"""The key of a request, and the service with the rights of its caller.
 
-No key is needed on this machine alone, until the first key is made. What needs one and has none, or a wrong one, is
-told nothing but that.
+A server on this machine needs no key until the first key is created. A request without a valid key gets the same
+response whatever it asks for.
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ CHALLENGE_HEADER = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
 
 
 def get_server_state(request: Request) -> ServerState:
-    """Return what the server serves."""
-    found: ServerState = request.app.state.served
-    return found
+    state: ServerState = request.app.state.served
+    return state
 
 
 def get_stream_limits(request: Request) -> StreamLimits:
-    """Return the count of the event streams of this process."""
-    found: StreamLimits = request.app.state.streams
-    return found
+    limits: StreamLimits = request.app.state.streams
+    return limits
 
 
 def authenticate(request: Request) -> Caller:
-    """Return who asks, or refuse."""
+    """Return the caller; raise if a key is needed and missing, or if the key is not valid."""
     secret = _read_secret(request)
     if secret is None:
         if key_required(request):
@@ -54,19 +52,18 @@ def authenticate(request: Request) -> Caller:
 
 
 def find_valid_key(request: Request) -> StoredKey | None:
-    """Return the key that a request shows, if it opens anything."""
+    """Return the key of a request if it is valid."""
     secret = _read_secret(request)
     return None if secret is None else get_server_state(request).library.keys.verify(secret)
 
 
 def key_required(request: Request) -> bool:
-    """Tell whether a key is needed."""
-    here = get_server_state(request)
-    return here.needs_key or here.library.keys.any_created()
+    state = get_server_state(request)
+    return state.needs_key or state.library.keys.any_created()
 
 
 def unknown_key(cookie: str | None = None) -> RequestRejected:
-    """Say that a key opens nothing; with a cookie that held it, let the browser forget that, too."""
+    """Return the response to a key that is not valid; with `cookie`, it also removes the cookie."""
     return RequestRejected(
         HTTPStatus.UNAUTHORIZED,
         "This key is not known, was revoked or has expired. Make a new one with `holdfast keys create`.",
@@ -75,26 +72,25 @@ def unknown_key(cookie: str | None = None) -> RequestRejected:
 
 
 def clear_cookie_header(request: Request) -> str:
-    """Return the header by which a browser forgets the key."""
-    answer = Response()
-    answer.delete_cookie(KEY_COOKIE, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
-    return answer.headers["Set-Cookie"]
+    """Return the header that makes a browser delete the key."""
+    response = Response()
+    response.delete_cookie(KEY_COOKIE, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    return response.headers["Set-Cookie"]
 
 
-def open_service(request: Request, who: Annotated[Caller, Depends(authenticate)]) -> LocalService:
-    """Return the library as the caller sees it."""
-    request.state.caller = who
-    return LocalService(get_server_state(request).library, who)
+def open_service(request: Request, caller: Annotated[Caller, Depends(authenticate)]) -> LocalService:
+    request.state.caller = caller
+    return LocalService(get_server_state(request).library, caller)
 
 
 Service = Annotated[LocalService, Depends(open_service)]
 
 
 def _read_secret(request: Request) -> str | None:
-    """Return the key that a request brings; one in a wrong form is still one.
+    """Return the key of a request, also one in a wrong format.
 
-    A header goes before the cookie. Where no key is needed a cookie says nothing: it may be that of another server,
-    since browsers send cookies to every port of a host.
+    A header wins over the cookie. A server that needs no key ignores the cookie: browsers send cookies to every port of
+    a host, so it may belong to another server.
     """
     given = key_in_headers(request.headers)
     if given is not None or KEY_COOKIE not in request.cookies:

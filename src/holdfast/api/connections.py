@@ -74,15 +74,15 @@ class Phase(Enum):
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 with deadlines and a limit on connections."""
 
-    limits: ConnectionLimits  # set by `limited`
+    limits: ConnectionLimits  # set by `make_limited_protocol`
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._phase = Phase.NOTHING
         self._deadline: asyncio.TimerHandle | None = None
-        self.sequence = next(_connection_numbers)  # the order in which connections came
+        self.sequence = next(_connection_numbers)  # the order in which connections arrived
         self._received = 0  # bytes on this connection
-        self._received_before = 0  # of them when the current period began
+        self._received_before = 0  # bytes when the current period began
         self.last_received_at = self.loop.time()  # when the last byte arrived, or the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -160,7 +160,7 @@ class LimitedProtocol(H11Protocol):
         )
 
     def _evict_silent_connection(self) -> bool:
-        """Close the idle or stalled connection that has been silent for longest; tell whether there is one."""
+        """Close the idle or stalled connection that has been silent for longest; return whether there was one."""
         others = (one for one in self.connections if one is not self and isinstance(one, LimitedProtocol))
         silent = (one for one in others if one.idle or one.stalled)
         oldest = min(silent, key=lambda one: (one.last_received_at, one.sequence), default=None)

@@ -1,4 +1,4 @@
-"""`/bases/{base}/documents`: what people put in, ask for, look at and take out."""
+"""`/bases/{base}/documents`: uploads, long polls, downloads and actions."""
 
 from __future__ import annotations
 
@@ -10,65 +10,45 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from holdfast.api.auth import Service
-from holdfast.api.bases import BaseName, ItemId, base_path
+from holdfast.api.bases import BaseName, base_path
 from holdfast.api.idempotency import IdempotentRoute
 from holdfast.api.long_poll import WaitSeconds, wait_until_settled
 from holdfast.api.problems import format_etag
 from holdfast.api.uploads import receive_files
-from holdfast.documents import Action, Order
+from holdfast.documents import Action
+from holdfast.service.http_models import MAX_IDS, ItemId, Replies, RequestBody
 from holdfast.service.messages import require_accepted
-from holdfast.service.schemas import (
-    BulkSummary,
-    Document,
-    DocumentChunk,
-    DocumentStatus,
-    DocumentText,
-    ItemKind,
-    OnDuplicate,
-    Page,
-    PassageInContext,
-    Reply,
-    Status,
-    SyncPreview,
-)
+from holdfast.service.routes import PATH_PARAMS
+from holdfast.service.schemas import BulkSummary, Document, ItemKind, OnDuplicate, Reply, Status
 
 router = APIRouter(prefix="/bases/{base}/documents", tags=["documents"], route_class=IdempotentRoute)
 
-DocumentId = Annotated[int, Path(description="the id of a document", ge=1, lt=2**63)]
+DocumentId = Annotated[int, Path(**PATH_PARAMS["document"].limits)]
 if TYPE_CHECKING:
     ActionName = str
 else:
-    ActionName = Literal[tuple(map(str, Action))]  # the framework reads the choices at run time
+    ActionName = Literal[tuple(map(str, Action))]  # FastAPI reads the choices at run time
 ANY_ETAG = "*"
 ETAG_PATTERN = re.compile(r'"g(\d{1,18})"')
-MAX_IDS = 1000
 ACTIVE_STATUSES = (Status.QUEUED, Status.INDEXING)
 
 
 def _parse_if_match(if_match: Annotated[str | None, Header(max_length=1000)] = None) -> list[int] | None:
-    """Read which generations a document may have; None for any. A tag that is none of ours fits nothing."""
-    tags = None if if_match is None else [one.strip() for one in if_match.split(",")]
+    """Return the generations that `If-Match` allows; None for any. Unknown tags match nothing."""
+    tags = None if if_match is None else [tag.strip() for tag in if_match.split(",")]
     if tags is None or ANY_ETAG in tags:
         return None
-    return [int(found[1]) for one in tags if (found := ETAG_PATTERN.fullmatch(one))]
+    return [int(match[1]) for tag in tags if (match := ETAG_PATTERN.fullmatch(tag))]
 
 
 IfMatch = Annotated[list[int] | None, Depends(_parse_if_match)]
 
 
-class Replies(BaseModel):
-    """What came of each file or document, in order."""
-
-    replies: list[Reply]
-
-
-class AddNoteRequest(BaseModel):
-    """A text that is written here."""
-
-    model_config = ConfigDict(extra="forbid")
+class AddNoteRequest(RequestBody):
+    """A text to add."""
 
     name: str = Field(min_length=1, max_length=1000)
     text: str = Field(max_length=10_000_000)
@@ -77,10 +57,8 @@ class AddNoteRequest(BaseModel):
     on_duplicate: OnDuplicate | None = None
 
 
-class AddSourceRequest(BaseModel):
-    """A place that is looked at: a page, a sitemap, a folder of the server."""
-
-    model_config = ConfigDict(extra="forbid")
+class AddSourceRequest(RequestBody):
+    """A source to add: a page, a sitemap, or a folder of the server."""
 
     kind: Literal["url", "sitemap", "directory"]
     source: str = Field(min_length=1, max_length=4000, description="an address, or the path of a folder")
@@ -89,18 +67,8 @@ class AddSourceRequest(BaseModel):
     priority: int = Field(5, ge=0, le=9, description="of the look at a folder")
 
 
-class PreviewFolderRequest(BaseModel):
-    """A folder of the server."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    path: str = Field(min_length=1, max_length=4000)
-
-
-class DocumentFilter(BaseModel):
-    """Which documents are meant, as in the list."""
-
-    model_config = ConfigDict(extra="forbid")
+class DocumentFilter(RequestBody):
+    """A selection of documents, with the filters of the list."""
 
     parent: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(None, description="what stands in it; 0: at the top")
     status: list[Status] | None = Field(None, min_length=1, max_length=10)
@@ -109,10 +77,8 @@ class DocumentFilter(BaseModel):
     deleting: bool = Field(False, description="only what is being deleted; it can be tried again")
 
 
-class BulkActionRequest(BaseModel):
-    """Some documents by their ids, or all that a filter lets through."""
-
-    model_config = ConfigDict(extra="forbid")
+class BulkActionRequest(RequestBody):
+    """Documents by id, or all documents that match a filter."""
 
     documents: list[ItemId] | None = Field(None, max_length=MAX_IDS)
     filter: DocumentFilter | None = None
@@ -126,17 +92,6 @@ class BulkActionRequest(BaseModel):
         if self.dry_run and self.filter is None:
             raise ValueError("a dry run counts what a filter lets through")
         return self
-
-
-class DocumentStatusesRequest(BaseModel):
-    """Documents whose state is asked."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    documents: list[ItemId] = Field(max_length=MAX_IDS)
-
-
-# ---------------------------------------------------------------- putting in
 
 
 @router.post(
@@ -162,7 +117,7 @@ class DocumentStatusesRequest(BaseModel):
     },
 )
 async def upload_files(
-    front: Service,
+    service: Service,
     base: BaseName,
     request: Request,
     response: Response,
@@ -172,17 +127,17 @@ async def upload_files(
     index: Annotated[bool | None, Query(description="index it at once; as the base has it, if left out")] = None,
     priority: Annotated[int, Query(ge=0, le=9)] = 5,
 ) -> Replies:
-    """Add files. One file that makes no new work is a conflict that names the document and the job in the way."""
+    """Add files. A single file that starts no new work is a conflict that names the document and the job."""
     async with receive_files(request, name=name, parent=parent) as files:
-        add = partial(front.documents.add, base, files, on_duplicate=on_duplicate, index=index, priority=priority)
+        add = partial(service.documents.add, base, files, on_duplicate=on_duplicate, index=index, priority=priority)
         replies = await run_in_threadpool(add)
     return _build_replies(replies, base, response)
 
 
 @router.post("/notes", status_code=HTTPStatus.ACCEPTED)
-def add_note(front: Service, base: BaseName, note: AddNoteRequest, response: Response) -> Replies:
+def add_note(service: Service, base: BaseName, note: AddNoteRequest, response: Response) -> Replies:
     """Add a note."""
-    one = front.documents.note(
+    reply = service.documents.note(
         base,
         note.name,
         note.text,
@@ -190,85 +145,27 @@ def add_note(front: Service, base: BaseName, note: AddNoteRequest, response: Res
         parent=note.parent,
         on_duplicate=note.on_duplicate,
     )
-    return _build_replies([one], base, response)
+    return _build_replies([reply], base, response)
 
 
 @router.post("/sources", status_code=HTTPStatus.ACCEPTED)
-def add_source(front: Service, base: BaseName, source: AddSourceRequest, response: Response) -> Replies:
+def add_source(service: Service, base: BaseName, source: AddSourceRequest, response: Response) -> Replies:
     """Add a page, all pages of a sitemap, or a folder of the server; a folder needs a key with the scope admin."""
     if source.kind == "directory":
-        return _build_replies([front.documents.sync(base, source.source, priority=source.priority)], base, response)
-    add = front.documents.url if source.kind == "url" else front.documents.sitemap
+        return _build_replies([service.documents.sync(base, source.source, priority=source.priority)], base, response)
+    add = service.documents.url if source.kind == "url" else service.documents.sitemap
     return _build_replies([add(base, source.source, name=source.name, every=source.every)], base, response)
-
-
-@router.post("/sources:preview")
-def preview_folder(front: Service, base: BaseName, folder: PreviewFolderRequest) -> SyncPreview:
-    """Tell what syncing a folder of the server would add, change and remove."""
-    return front.documents.preview(base, folder.path)
-
-
-# ---------------------------------------------------------------- looking
-
-
-@router.get("")
-def list_documents(
-    front: Service,
-    base: BaseName,
-    parent: Annotated[int | None, Query(ge=0, lt=2**63, description="only what stands in it; 0: at the top")] = None,
-    status: Annotated[list[Status] | None, Query(max_length=10)] = None,
-    kind: Annotated[list[ItemKind] | None, Query(max_length=10)] = None,
-    text: Annotated[str | None, Query(max_length=200, description="part of the name")] = None,
-    deleting: Annotated[bool, Query(description="only what is being deleted")] = False,
-    order: Order = Order.ACTIVE,
-    reverse: Annotated[bool, Query(description="the other way round, where the order has one")] = False,
-    cursor: Annotated[str | None, Query(max_length=500)] = None,
-    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
-    page_size: Annotated[int, Query(ge=1, le=500)] = 50,
-) -> Page[Document]:
-    """Return documents: by default the active ones first, then the failed, then the newest."""
-    return front.documents.list(
-        base,
-        parent=parent,
-        states=status,
-        kinds=kind,
-        text=text,
-        deleting=deleting,
-        order=order,
-        reverse=reverse,
-        cursor=cursor,
-        page=page,
-        size=page_size,
-    )
-
-
-@router.post("/status")
-def read_statuses(front: Service, base: BaseName, ids: DocumentStatusesRequest) -> list[DocumentStatus]:
-    """Tell how up to 1,000 documents stand, in one query; those that are not there are left out."""
-    return list(front.documents.statuses(base, ids.documents))
 
 
 @router.get("/{document}")
 async def get_document(
-    front: Service, base: BaseName, document: DocumentId, request: Request, response: Response, wait: WaitSeconds = 0
+    service: Service, base: BaseName, document: DocumentId, request: Request, response: Response, wait: WaitSeconds = 0
 ) -> Document:
-    """Return a document with all its indexes, why it waits, and what went wrong; its tag names the generation."""
-    read = partial(front.documents.get, base, document)
-    found = await wait_until_settled(request, read, lambda one: one.status not in ACTIVE_STATUSES, wait)
+    """Return a document with the state of each index, why it waits, and what failed; `ETag` is its generation."""
+    read = partial(service.documents.get, base, document)
+    found = await wait_until_settled(request, read, lambda document: document.status not in ACTIVE_STATUSES, wait)
     response.headers["ETag"] = format_etag(found.generation)
     return found
-
-
-@router.get("/{document}/text")
-def read_text(
-    front: Service,
-    base: BaseName,
-    document: DocumentId,
-    start: Annotated[int, Query(ge=0, lt=2**31)] = 0,
-    length: Annotated[int, Query(ge=1, le=1_000_000)] = 100_000,
-) -> DocumentText:
-    """Return the text of a document as it was read and is served."""
-    return front.documents.text(base, document, start=start, length=length)
 
 
 @router.get(
@@ -276,9 +173,9 @@ def read_text(
     response_class=FileResponse,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
-def download_original(front: Service, base: BaseName, document: DocumentId) -> FileResponse:
-    """Return the bytes of a document as they came in, as a file to be saved."""
-    found = front.documents.original(base, document)
+def download_original(service: Service, base: BaseName, document: DocumentId) -> FileResponse:
+    """Return the original bytes of a document as a download."""
+    found = service.documents.original(base, document)
     return FileResponse(
         found.path,
         media_type="application/octet-stream",
@@ -288,32 +185,9 @@ def download_original(front: Service, base: BaseName, document: DocumentId) -> F
     )
 
 
-@router.get("/{document}/chunks")
-def list_chunks(
-    front: Service,
-    base: BaseName,
-    document: DocumentId,
-    cursor: Annotated[str | None, Query(max_length=50)] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Page[DocumentChunk]:
-    """Return the chunks of a document, or of all below a container, as they are served."""
-    return front.documents.chunks(base, document, cursor=cursor, limit=limit)
-
-
-@router.get("/{document}/passages/{chunk}")
-def read_passage(
-    front: Service, base: BaseName, document: DocumentId, chunk: Annotated[int, Path(ge=1, lt=2**63)]
-) -> PassageInContext:
-    """Return a chunk with what stands around it: what a hit or a citation opens."""
-    return front.documents.passage(base, document, chunk)
-
-
-# ---------------------------------------------------------------- asking
-
-
 @router.post("/{document}:{action}", status_code=HTTPStatus.ACCEPTED)
 def act_on_document(
-    front: Service,
+    service: Service,
     base: BaseName,
     document: DocumentId,
     action: ActionName,
@@ -322,44 +196,44 @@ def act_on_document(
 ) -> Reply:
     """Index, reindex, refresh (or rescan), retry, force, cancel or delete; a conflict names the active job.
 
-    Of what is being deleted, `retry` tries the clean-up again now. With `If-Match`, only if unchanged.
+    For a failed clean-up, `retry` retries it now. With `If-Match`, only if unchanged.
     """
-    asked = front.documents.many(base, action, [document], priority=priority, unless_changed=unless_changed)
-    return require_accepted(asked[0])
+    (reply,) = service.documents.many(base, action, [document], priority=priority, unless_changed=unless_changed)
+    return require_accepted(reply)
 
 
 @router.delete("/{document}", status_code=HTTPStatus.ACCEPTED)
-def delete_document(front: Service, base: BaseName, document: DocumentId, unless_changed: IfMatch) -> Reply:
-    """Delete a document with all below it: from now on it is found nowhere. With `If-Match`, only if unchanged."""
-    return front.documents.delete(base, document, unless_changed=unless_changed)
+def delete_document(service: Service, base: BaseName, document: DocumentId, unless_changed: IfMatch) -> Reply:
+    """Delete a document or container; it disappears immediately. With `If-Match`, only if unchanged."""
+    return service.documents.delete(base, document, unless_changed=unless_changed)
 
 
 @router.post(":{action}", status_code=HTTPStatus.ACCEPTED)
 def act_on_documents(
-    front: Service, base: BaseName, action: ActionName, selected: BulkActionRequest
+    service: Service, base: BaseName, action: ActionName, selected: BulkActionRequest
 ) -> Replies | BulkSummary:
-    """Do the same to many documents: to some, each with its own answer, or to all that a filter lets through."""
-    meant = selected.filter
-    if meant is None:
-        asked = front.documents.many(base, action, selected.documents or [], priority=selected.priority)
-        return Replies(replies=asked)
-    return front.documents.matching(
+    """Request the same action for many documents: by id with one reply each, or for all that match a filter."""
+    filter_ = selected.filter
+    if filter_ is None:
+        replies = service.documents.many(base, action, selected.documents or [], priority=selected.priority)
+        return Replies(replies=replies)
+    return service.documents.matching(
         base,
         action,
-        parent=meant.parent,
-        states=meant.status,
-        kinds=meant.kind,
-        text=meant.text,
-        deleting=meant.deleting,
+        parent=filter_.parent,
+        states=filter_.status,
+        kinds=filter_.kind,
+        text=filter_.text,
+        deleting=filter_.deleting,
         priority=selected.priority,
         dry_run=selected.dry_run,
     )
 
 
 def _build_replies(replies: list[Reply], base: str, response: Response) -> Replies:
-    """Answer for files that were added; a single one that made no work is a conflict."""
+    """Return the response to added files; a single file that started no work is a conflict."""
     if len(replies) == 1:
-        one = require_accepted(replies[0])
-        place = f"/api/v1/jobs/{one.job}" if one.job else f"{base_path(base)}/documents/{one.document}"
-        response.headers["Location"] = place
+        reply = require_accepted(replies[0])
+        location = f"/api/v1/jobs/{reply.job}" if reply.job else f"{base_path(base)}/documents/{reply.document}"
+        response.headers["Location"] = location
     return Replies(replies=replies)

@@ -1,4 +1,4 @@
-"""`/events`: what happened and what happens, as a list and as a stream."""
+"""`/events/stream`: events as they happen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from holdfast.api.auth import Service, get_server_state, get_stream_limits
 from holdfast.events import Cursor
 from holdfast.events.feed import Heartbeat
 from holdfast.events.stream import MEDIA_TYPE, format_message, format_preamble
-from holdfast.service.schemas import Event, Page
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -27,9 +26,9 @@ router = APIRouter(prefix="/events", tags=["events"])
 BaseQuery = Annotated[str | None, Query(max_length=200, description="only of this base")]
 DocumentQuery = Annotated[int | None, Query(ge=1, lt=2**63, description="only about this document")]
 TopicsQuery = Annotated[list[str] | None, Query(max_length=50, description="types, their first words, or `progress`")]
-HEARTBEAT_SECONDS = 15  # seconds
-MAX_MESSAGES_PER_WRITE = 100  # messages that are written at once, at most
-STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {  # how a stream is described
+HEARTBEAT_SECONDS = 15
+MAX_MESSAGES_PER_WRITE = 100
+STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {  # for OpenAPI
     200: {
         "content": {
             MEDIA_TYPE: {
@@ -49,70 +48,44 @@ STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {  # how a stream is describ
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-@router.get("")
-def list_events(
-    front: Service,
-    base: BaseQuery = None,
-    document: DocumentQuery = None,
-    topic: TopicsQuery = None,
-    cursor: Annotated[str | None, Query(max_length=50)] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Page[Event]:
-    """Return what happened, newest first."""
-    return front.events.list(base, document=document, topics=topic, cursor=cursor, limit=limit)
-
-
-@router.get("/after")
-def list_events_after(
-    front: Service,
-    cursor: Annotated[str | None, Query(max_length=50, description="where reading ended; now, if left out")] = None,
-    base: BaseQuery = None,
-    document: DocumentQuery = None,
-    topic: TopicsQuery = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Page[Event]:
-    """Return what happened behind a place, oldest first; `next_cursor` is always told, to read on from later."""
-    return front.events.after(cursor, base, document=document, topics=topic, limit=limit)
-
-
 @router.get(
     "/stream",
     response_class=StreamingResponse,
     responses=STREAM_RESPONSES,
 )
 async def follow_events(
-    front: Service,
+    service: Service,
     request: Request,
     base: BaseQuery = None,
     document: DocumentQuery = None,
     topic: TopicsQuery = None,
     after: Annotated[str | None, Query(max_length=50, description="as the header Last-Event-ID")] = None,
 ) -> StreamingResponse:
-    """Follow what happens, from now on or from behind an event; `reset` says that it is too old, and to look anew."""
-    place = request.headers.get("last-event-id") or after
+    """Stream events from now on, or after an event; `reset` means that it is too old: reload your state."""
+    cursor = request.headers.get("last-event-id") or after
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
-    with ExitStack() as held:
-        held.enter_context(get_stream_limits(request).reserve(request.state.caller.key_id))
-        seen = await run_in_threadpool(front.events.visible_base_keys, base)
-        subscription = held.enter_context(
+    with ExitStack() as stack:
+        stack.enter_context(get_stream_limits(request).reserve(request.state.caller.key_id))
+        visible = await run_in_threadpool(service.events.visible_base_keys, base)
+        subscription = stack.enter_context(
             await run_in_threadpool(
                 get_server_state(request).feed.subscribe,
-                None if place is None else Cursor.parse(place),
-                bases=seen,
+                None if cursor is None else Cursor.parse(cursor),
+                bases=visible,
                 document=document,
                 topics=topic,
                 wake=lambda: set_threadsafe(loop, woken),
             )
         )
-        return _EventStream(subscription, woken, held.pop_all())
+        return _EventStream(subscription, woken, stack.pop_all())
 
 
 class _EventStream(StreamingResponse):
-    """Looks on until it ends, and no longer: also if whoever asked left before its first word."""
+    """Holds the subscription until the response ends, also if the client leaves before the first byte."""
 
-    def __init__(self, subscription: Subscription, woken: asyncio.Event, held: ExitStack) -> None:
+    def __init__(self, subscription: Subscription, woken: asyncio.Event, resources: ExitStack) -> None:
         super().__init__(_encode_messages(subscription, woken), media_type=MEDIA_TYPE, headers=STREAM_HEADERS)
-        self._resources = held  # the subscription, and its place among the streams of the process
+        self._resources = resources  # the subscription, and its place in the stream limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._resources:
@@ -120,7 +93,7 @@ class _EventStream(StreamingResponse):
 
 
 async def _encode_messages(subscription: Subscription, woken: asyncio.Event) -> AsyncIterator[str]:
-    """Write what there is, wait until there is more, and now and then say that somebody is here."""
+    """Write the available messages, wait for more, and send a heartbeat when there are none."""
     yield format_preamble()
     while True:
         woken.clear()
@@ -137,19 +110,19 @@ async def _encode_messages(subscription: Subscription, woken: asyncio.Event) -> 
 
 
 def _take_ready_messages(subscription: Subscription) -> list[Message] | None:
-    """Take what is there, at most so much; None when it is over."""
-    found: list[Message] = []
-    while len(found) < MAX_MESSAGES_PER_WRITE:
+    """Return the available messages, up to a limit; None when the subscription has ended."""
+    messages: list[Message] = []
+    while len(messages) < MAX_MESSAGES_PER_WRITE:
         message = subscription.get(0)
         if message is None:
-            return found or None
+            return messages or None
         if isinstance(message, Heartbeat):
             break
-        found.append(message)
-    return found
+        messages.append(message)
+    return messages
 
 
 def set_threadsafe(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    """Set an event of a loop, from whatever thread."""
+    """Set an event of a loop from any thread."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(woken.set)

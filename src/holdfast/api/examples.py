@@ -19,8 +19,6 @@ DOCUMENT_NAME = "leave.md"
 DOCUMENT_TEXT = "# Parental leave\n\nParental leave is twelve weeks. Ada Byron signed the charter of Grey Island.\n"
 QUOTE = "Ada Byron signed the charter of Grey Island."
 
-# ---------------------------------------------------------------- requests
-
 PARAMETERS: dict[str, Any] = {
     "base": "handbook",
     "document": 1,
@@ -62,7 +60,7 @@ PARAMETERS: dict[str, Any] = {
     "fix": False,
     "deep": True,
 }
-# The same name means something else here.
+# Parameters with another meaning in these operations.
 OPERATION_PARAMETERS: dict[str, dict[str, Any]] = {
     "list_documents": {"cursor": "name-down/1/leave.md", "parent": 0},
     "list_chunks": {"cursor": "1.19"},
@@ -97,8 +95,6 @@ REQUEST_BODIES: dict[str, list[Any]] = {
     "create_webhook": [{"url": "https://example.org/hook", "types": ["job.*"]}],
     "sign_in": [{"key": "hf_…"}],
 }
-
-# ---------------------------------------------------------------- responses
 
 FIELD_VALUES: dict[str, Any] = {
     "About.scope": "admin",
@@ -279,16 +275,16 @@ def add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Add examples to the description of an operation; `schemas` are the components it refers to."""
     name = operation["operationId"]
     known = PARAMETERS | OPERATION_PARAMETERS.get(name, {})
-    for one in operation.get("parameters", ()):
-        if one["name"] in known:
-            one["example"] = known[one["name"]]
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] in known:
+            parameter["example"] = known[parameter["name"]]
     if name in REQUEST_BODIES:
         body = operation["requestBody"]["content"][JSON_TYPE]
-        body["examples"] = {str(number): {"value": one} for number, one in enumerate(REQUEST_BODIES[name], 1)}
-    for code, answer in operation["responses"].items():
-        if code.startswith("2") and JSON_TYPE in answer.get("content", {}):
-            found = answer["content"][JSON_TYPE]
-            found["example"] = OPERATION_RESPONSES.get(name) or _make_example(found["schema"], schemas)
+        body["examples"] = {str(number): {"value": value} for number, value in enumerate(REQUEST_BODIES[name], 1)}
+    for code, response in operation["responses"].items():
+        if code.startswith("2") and JSON_TYPE in response.get("content", {}):
+            content = response["content"][JSON_TYPE]
+            content["example"] = OPERATION_RESPONSES.get(name) or _make_example(content["schema"], schemas)
 
 
 def _make_example(schema: dict[str, Any], schemas: dict[str, Any], key: str = "") -> Any:
@@ -307,8 +303,8 @@ def _make_example(schema: dict[str, Any], schemas: dict[str, Any], key: str = ""
         return schema["enum"][0]
     match schema.get("type"):
         case "object":
-            own = schema.get("properties", {})
-            return {name: _make_example(one, schemas, f"{key}.{name}") for name, one in own.items()}
+            fields = schema.get("properties", {})
+            return {name: _make_example(field, schemas, f"{key}.{name}") for name, field in fields.items()}
         case "array":
             return [_make_example(schema["items"], schemas, key)]
         case "string" if schema.get("format") == "date-time":
@@ -321,12 +317,12 @@ def _fits(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
     if "$ref" in schema:
         return _fits(value, schemas[schema["$ref"].rpartition("/")[2]], schemas)
     if "anyOf" in schema:
-        return any(_fits(value, one, schemas) for one in schema["anyOf"])
+        return any(_fits(value, choice, schemas) for choice in schema["anyOf"])
     if "enum" in schema:
         return value in schema["enum"]
     kind = schema.get("type")
     if kind == "array":
-        return isinstance(value, list) and all(_fits(one, schema["items"], schemas) for one in value)
+        return isinstance(value, list) and all(_fits(item, schema["items"], schemas) for item in value)
     if kind in ("null", None):
         return value is None or kind is None
     return isinstance(value, PYTHON_TYPES[kind]) and (kind == "boolean") == isinstance(value, bool)

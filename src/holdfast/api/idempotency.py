@@ -1,6 +1,6 @@
-"""Requests that are sent again under the same `Idempotency-Key` are answered as the first one was.
+"""Repeats the stored response to a request with the same `Idempotency-Key`.
 
-The body is kept on the side while it comes, so that a key which was used for another body can be told.
+The body is spooled to a file while it arrives, because its digest shows whether a key is used for another request.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from http import HTTPStatus
-from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
@@ -19,8 +18,8 @@ from starlette.exceptions import HTTPException
 
 from holdfast.api import problems
 from holdfast.api.auth import authenticate, get_server_state
+from holdfast.api.uploads import spool_body
 from holdfast.auth import FirstRequest, InFlight, Mismatch, Replay, StoredResponse
-from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
 from holdfast.errors import RETRY_AFTER_SECONDS, HoldfastError
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 IDEMPOTENCY_HEADER = "idempotency-key"
 REPLAYED_HEADERS = {"Idempotency-Replayed": "true"}
-MAX_BYTES_IN_MEMORY = 1 << 20
 BLOCK_BYTES = 1 << 16
 NOTE_ON_REPEAT = (
     "This repeats an earlier request with the same Idempotency-Key. The secret was in the first answer and cannot be "
@@ -41,72 +39,66 @@ NOTE_ON_REPEAT = (
 
 
 class IdempotentRoute(APIRoute):
-    """A route whose POST requests may be sent again."""
+    """A route whose POST requests may be repeated."""
 
     def body_to_store(self, body: bytes) -> bytes:
-        """Return what is kept of the body of an answer, and sent when the request is repeated."""
+        """Return the part of the response body that is stored and sent to a repeated request."""
         return body
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
-        answer = super().get_route_handler()
+        handle = super().get_route_handler()
 
-        async def repeatable(request: Request) -> Response:
+        async def handle_once(request: Request) -> Response:
             key = request.headers.get(IDEMPOTENCY_HEADER)
             if key is None or request.method != "POST":
-                return await answer(request)
-            who = await run_in_threadpool(authenticate, request)
-            with reporting_full_disk(IN_TEMPORARY_FOLDER), SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY) as body:
-                digest = hashlib.sha256(f"{request.method} {request.url.path}?{request.url.query}\n".encode())
-                async for block in request.stream():
-                    digest.update(block)
-                    body.write(block)
-                body.seek(0)
-                named = (who, key, digest.hexdigest())
-                response, begun = await _respond_once(request, _with_body(request, body), answer, named)
+                return await handle(request)
+            caller = await run_in_threadpool(authenticate, request)
+            digest = hashlib.sha256(f"{request.method} {request.url.path}?{request.url.query}\n".encode())
+            async with spool_body(request, digest.update) as body:
+                named = (caller, key, digest.hexdigest())
+                response, begun = await _respond_once(request, _with_body(request, body), handle, named)
                 if begun is not None:
                     await run_in_threadpool(
                         self._store_response, get_server_state(request).library.idempotency, begun, response
                     )
                 return response
 
-        return repeatable
+        return handle_once
 
-    def _store_response(self, repeats: IdempotencyStore, fresh: FirstRequest, response: Response) -> None:
-        """Keep an answer; what failed on our side, or cannot be kept, may be tried again."""
+    def _store_response(self, store: IdempotencyStore, first: FirstRequest, response: Response) -> None:
+        """Store a response; after a server error, or for a stream, the request may be sent again."""
         body = getattr(response, "body", None)
         if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or body is None:
-            repeats.release(fresh)
+            store.release(first)
         else:
-            kept = self.body_to_store(bytes(body))
-            repeats.finish(
-                fresh, StoredResponse(status=response.status_code, headers=dict(response.headers), body=kept)
+            stored = self.body_to_store(bytes(body))
+            store.finish(
+                first, StoredResponse(status=response.status_code, headers=dict(response.headers), body=stored)
             )
 
 
 class SecretIdempotentRoute(IdempotentRoute):
-    """A route that tells a secret once: the answer is kept without it."""
+    """A route that shows a secret once: the response is stored without it."""
 
     def body_to_store(self, body: bytes) -> bytes:
-        """Leave the secret out of what is kept, and say so."""
-        told = json.loads(body)
-        if "secret" not in told:
+        content = json.loads(body)
+        if "secret" not in content:
             return body
-        return json.dumps({**told, "secret": None, "note": NOTE_ON_REPEAT}, ensure_ascii=False).encode()
+        return json.dumps({**content, "secret": None, "note": NOTE_ON_REPEAT}, ensure_ascii=False).encode()
 
 
 async def _respond_once(
     request: Request,
     again: Request,
-    answer: Callable[[Request], Coroutine[Any, Any, Response]],
+    handle: Callable[[Request], Coroutine[Any, Any, Response]],
     named: tuple[Caller, str, str],
 ) -> tuple[Response, FirstRequest | None]:
-    """Answer a request that nobody has answered yet, to be kept, or as it was answered."""
-    repeats = get_server_state(request).library.idempotency
-    begun = await run_in_threadpool(repeats.begin, *named)
+    """Return the stored response, or process the first request and return what to store it under."""
+    store = get_server_state(request).library.idempotency
+    begun = await run_in_threadpool(store.begin, *named)
     match begun:
-        case Replay(response=kept):
-            return Response(kept.body or b"", kept.status, {**kept.headers, **REPLAYED_HEADERS}), None
+        case Replay(response=stored):
+            return Response(stored.body or b"", stored.status, {**stored.headers, **REPLAYED_HEADERS}), None
         case InFlight():
             detail = "The same request is being answered; ask again in a moment."
             wait = {"Retry-After": str(RETRY_AFTER_SECONDS)}
@@ -118,24 +110,24 @@ async def _respond_once(
             return problems.build_problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "key_reused", detail), None
         case FirstRequest():
             try:
-                return await _respond(request, again, answer), begun
+                return await _respond(request, again, handle), begun
             except BaseException:
-                await run_in_threadpool(repeats.release, begun)
+                await run_in_threadpool(store.release, begun)
                 raise
 
 
 async def _respond(
-    request: Request, again: Request, answer: Callable[[Request], Coroutine[Any, Any, Response]]
+    request: Request, again: Request, handle: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
-    """Answer; what is refused is an answer, too."""
+    """Process a request; errors of the request are responses that are stored, too."""
     try:
-        return await answer(again)
+        return await handle(again)
     except (HoldfastError, HTTPException, RequestValidationError) as error:
         return problems.build_error_response(request, error)
 
 
 def _with_body(request: Request, body: Any) -> Request:
-    """Return the request with its body from the beginning."""
+    """Return the request with its body from the start."""
 
     async def receive() -> Message:
         block = body.read(BLOCK_BYTES)

@@ -1,4 +1,4 @@
-"""Opens the port of a server; apart from `serving`, because MCP over HTTP needs nothing else of the API."""
+"""Opens the port of a server. It is apart from `server.py` because MCP over HTTP needs nothing else of the API."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import socket
 from holdfast.errors import BadSettings
 
 ACCEPT_BACKLOG = 1024  # connections that the kernel keeps until they are accepted
-MAX_PORTS_TRIED = 20  # ports that are tried, one after the other
+MAX_PORTS_TRIED = 20  # in order
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen on the port, or on the next one that is free."""
+    """Listen on the port, or on the next free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in range(port, port + MAX_PORTS_TRIED) if port else (0,):
-        # The protocol is named so that asyncio knows TCP: only then does it send an answer in two parts without waiting
-        # for the other side to say that the first has come, which takes 40 ms.
+        # asyncio sets TCP_NODELAY only if the protocol is named. Without it, the second part of a response waits up to
+        # 40 ms for the acknowledgement of the first.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

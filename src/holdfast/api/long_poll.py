@@ -1,4 +1,4 @@
-"""Answers that wait until something has come to rest, so that nobody has to ask again and again."""
+"""Long polls: a response waits until a document or a job is at rest."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ WaitSeconds = Annotated[float, Query(ge=0, le=60, description="seconds to wait u
 async def wait_until_settled(
     request: Request, read: Callable[[], T], resting: Callable[[T], bool], seconds: float
 ) -> T:
-    """Read something, and again whenever something happened, until it rests, the time is over, or nobody waits."""
+    """Read a value again after each event until it is at rest, the time is over, or the client leaves."""
     found = await run_in_threadpool(read)
     if resting(found) or not seconds:
         return found
-    here = get_server_state(request)
+    state = get_server_state(request)
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     ends = loop.time() + seconds
-    subscription = await run_in_threadpool(here.feed.subscribe, wake=lambda: set_threadsafe(loop, woken))
+    subscription = await run_in_threadpool(state.feed.subscribe, wake=lambda: set_threadsafe(loop, woken))
     leaving = asyncio.create_task(_wait_for_disconnect(request))
     leaving.add_done_callback(lambda _: woken.set())
     try:
@@ -40,7 +40,7 @@ async def wait_until_settled(
             woken.clear()
             found = await run_in_threadpool(read)
             left = ends - loop.time()
-            if resting(found) or left <= 0 or here.draining.is_set():
+            if resting(found) or left <= 0 or state.draining.is_set():
                 return found
             if leaving.done():
                 raise leaving.exception() or ClientDisconnect
@@ -54,6 +54,6 @@ async def wait_until_settled(
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Return when whoever asked has left."""
+    """Return when the client has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,8 +1,8 @@
-"""What every request passes before it reaches a route: a size, a host, an origin, a number.
+"""Checks every request before it reaches a route: host, origin, size; and gives it an id.
 
-A web site that is open in the same browser must not reach a server that needs no key: a request that names another
-host (DNS rebinding), or comes from another origin and would change something, is refused. A key in a cookie is sent by
-the browser itself, so by one nothing is changed unless the request says that it comes from a page of this server.
+A web site that is open in the same browser must not reach a server that needs no key. A request for another host (DNS
+rebinding) is rejected, and so is one from another origin that would change something. A browser sends the cookie with
+every request, so a request with a cookie may only change something if it comes from a page of this server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SECURITY_HEADERS = {
 
 
 class RequestChecksMiddleware:
-    """Checks what is true of every request, in one pass and without reading its body."""
+    """Checks what every request must fulfil, without reading its body."""
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None, largest: int, draining: Event) -> None:
         self._app = app
@@ -49,7 +49,6 @@ class RequestChecksMiddleware:
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or say why not."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -72,15 +71,15 @@ class RequestChecksMiddleware:
         try:
             self._check(request)
             await self._app(scope, self._limit_body(receive), send_hardened)
-        except RequestRejected as refused:
-            answer = build_problem_response(
-                request, refused.status_code, refused.code, str(refused.detail), headers=refused.headers
+        except RequestRejected as rejected:
+            response = build_problem_response(
+                request, rejected.status_code, rejected.code, str(rejected.detail), headers=rejected.headers
             )
-            await answer(scope, receive, send_hardened)
-        except ClientDisconnect:  # what was begun for whoever left is given up already
+            await response(scope, receive, send_hardened)
+        except ClientDisconnect:  # the work for this client is already cancelled
             log.debug("api.left request=%s route=%s", request.state.request_id, describe_route(request))
         except Exception as error:
-            if begun:  # the answer cannot be taken back
+            if begun:  # the response has already started
                 raise
             await build_error_response(request, error)(scope, receive, send_hardened)
 
@@ -106,7 +105,7 @@ class RequestChecksMiddleware:
             )
 
     def _limit_body(self, receive: Receive) -> Receive:
-        """Count what is really received: a header may lie about it, or be missing."""
+        """Count the received bytes: the header may be wrong or missing."""
         received = 0
 
         async def counted() -> Message:
@@ -136,7 +135,7 @@ def key_in_headers(headers: Headers) -> str | None:
 
 
 def _check_origin(headers: Headers, *, by_cookie: bool) -> None:
-    """Refuse what another site's page sent; programs that are no browsers send neither header, and have no cookie."""
+    """Reject requests from pages of other sites. Programs send neither header, and no cookie."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     own = origin is not None and urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
     if (
@@ -152,7 +151,7 @@ def _check_origin(headers: Headers, *, by_cookie: bool) -> None:
 
 
 def _parse_host(text: str) -> str:
-    """Return the name in a Host header, without its port."""
+    """Return the name in a Host header without its port."""
     try:
         return (urlsplit(f"//{text}").hostname or "").lower()
     except ValueError:

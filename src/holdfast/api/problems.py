@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ RETRYABLE_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """One part of a request that cannot be read."""
+    """A part of a request that is not valid."""
 
     pointer: str  # as in RFC 6901
     detail: str
@@ -41,7 +41,7 @@ class FieldError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemDetails:
-    """Why a request was not carried out; nothing was changed."""
+    """Why a request failed; nothing was changed."""
 
     type: str
     title: str
@@ -50,18 +50,18 @@ class ProblemDetails:
     code: str
     request_id: str
     retryable: bool
-    subcode: str | None = None  # which of the mistakes that the code stands for
-    params: dict[str, str] = field(default_factory=dict)  # what the sentence names
+    subcode: str | None = None  # which of several mistakes with this code
+    params: dict[str, str] = field(default_factory=dict)  # the values in the message
     instance: str = ""
     errors: list[FieldError] = field(default_factory=list)
     verdict: str | None = None  # of a conflict: joined, skipped or rejected
-    state: str | None = None  # of a conflict: how the document stands
-    document: int | None = None  # of a conflict: the one that stands in the way
+    state: str | None = None  # of a conflict: the status of the document
+    document: int | None = None  # of a conflict: the existing one
     job: str | None = None  # of a conflict: the active one
-    generation: int | None = None  # of a document that has changed: the one it has now
+    generation: int | None = None  # of a document that has changed: the current one
 
 
-# What the framework refuses by itself.
+# Errors that the framework raises itself.
 CODES_BY_STATUS = {
     HTTPStatus.BAD_REQUEST: "bad_request",
     HTTPStatus.UNAUTHORIZED: "unauthorized",
@@ -74,9 +74,7 @@ CODES_BY_STATUS = {
     HTTPStatus.MISDIRECTED_REQUEST: "wrong_host",
     HTTPStatus.SERVICE_UNAVAILABLE: "draining",
 }
-
-
-# What the framework says in two words, in a sentence.
+# The framework has only two words for these.
 DETAILS_BY_STATUS = {
     HTTPStatus.NOT_FOUND: "There is nothing at this address; /api/v1/openapi.json describes what there is.",
     HTTPStatus.METHOD_NOT_ALLOWED: "This address does not know this method; /api/v1/openapi.json tells which it knows.",
@@ -84,17 +82,16 @@ DETAILS_BY_STATUS = {
 
 
 class ProblemResponse(JSONResponse):
-    """A problem as JSON; what is not valid Unicode in the words of a request is written as an escape."""
+    """A problem as JSON; text that is not valid Unicode is escaped."""
 
     media_type = PROBLEM_JSON
 
     def render(self, content: Any) -> bytes:
-        """Write the body."""
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 class RequestRejected(HTTPException):
-    """A request that is refused before it reaches what it is about."""
+    """A request that is rejected before it reaches its operation."""
 
     def __init__(
         self, status: HTTPStatus, detail: str, *, code: str | None = None, headers: Mapping[str, str] | None = None
@@ -104,13 +101,12 @@ class RequestRejected(HTTPException):
 
 
 def add_exception_handlers(app: FastAPI) -> None:
-    """Let an app tell every error as a problem."""
+    """Make an application return every error as a problem."""
     for kind in (errors.HoldfastError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, build_error_response)
 
 
 def build_error_response(request: Request, error: Exception) -> JSONResponse:
-    """Tell an error."""
     if isinstance(error, errors.HoldfastError):
         return _build_holdfast_response(request, error)
     if isinstance(error, RequestValidationError):
@@ -128,26 +124,18 @@ def build_error_response(request: Request, error: Exception) -> JSONResponse:
 def build_problem_response(
     request: Request, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any
 ) -> JSONResponse:
-    """Make the answer."""
-    body: dict[str, Any] = {
-        "type": f"urn:holdfast:problem:{code}",
-        "title": code.replace("_", " ").capitalize(),
-        "status": int(status),
-        "detail": detail,
-        "code": code,
-        "request_id": getattr(request.state, "request_id", ""),
-        "retryable": int(status) in RETRYABLE_STATUSES,
-        "subcode": None,
-        "params": {},
-        "instance": request.url.path,
-        "errors": [],
-        "verdict": None,
-        "state": None,
-        "document": None,
-        "job": None,
-        "generation": None,
-    }
-    return ProblemResponse(body | more, int(status), dict(headers or {}))
+    more.setdefault("retryable", int(status) in RETRYABLE_STATUSES)
+    problem = ProblemDetails(
+        type=f"urn:holdfast:problem:{code}",
+        title=code.replace("_", " ").capitalize(),
+        status=int(status),
+        detail=detail,
+        code=code,
+        request_id=getattr(request.state, "request_id", ""),
+        instance=request.url.path,
+        **more,
+    )
+    return ProblemResponse(asdict(problem), problem.status, dict(headers or {}))
 
 
 def _build_holdfast_response(request: Request, error: errors.HoldfastError) -> JSONResponse:
@@ -157,7 +145,7 @@ def _build_holdfast_response(request: Request, error: errors.HoldfastError) -> J
     params = {name: value for name, value in error.params.items() if name != "message"}
     more: dict[str, Any] = {"subcode": error.subcode or None, "params": params}
     if isinstance(error, errors.WorkError):
-        more["retryable"] = isinstance(error, errors.Transient)  # a refused key or an unknown model stays so
+        more["retryable"] = isinstance(error, errors.Transient)  # a wrong key or an unknown model needs a person
         if isinstance(error, errors.Transient):
             wait = max(1, int(error.retry_after.total_seconds())) if error.retry_after else wait
         elif code == BUDGET_SPENT:
@@ -174,21 +162,21 @@ def _build_holdfast_response(request: Request, error: errors.HoldfastError) -> J
 
 
 def format_etag(generation: int) -> str:
-    """Return what tells one generation of a document from the others."""
+    """Return the tag of one generation of a document."""
     return f'"g{generation}"'
 
 
 def _build_validation_response(request: Request, error: RequestValidationError) -> JSONResponse:
     found = [
-        {"pointer": "/" + "/".join(_escape_pointer(str(part)) for part in one["loc"]), "detail": str(one["msg"])}
-        for one in error.errors()
+        FieldError(pointer="/" + "/".join(_escape_pointer(str(part)) for part in flaw["loc"]), detail=str(flaw["msg"]))
+        for flaw in error.errors()
     ]
-    detail = "; ".join(f"{one['pointer']}: {one['detail']}" for one in found[:3]) or "The request cannot be read."
+    detail = "; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in found[:3]) or "The request cannot be read."
     return build_problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, errors=found)
 
 
 def _build_unreadable_body_response(request: Request, cause: BaseException | None) -> JSONResponse:
-    """Say why the parser could not read the body as JSON; the framework says only that it could not."""
+    """Explain why the body is not readable as JSON; the framework gives no reason."""
     why = "a number in it has too many digits"
     if isinstance(cause, RecursionError):
         why = "it is nested too deeply"
@@ -216,7 +204,7 @@ def _build_internal_error_response(request: Request, error: Exception) -> JSONRe
 
 
 def describe_route(request: Request) -> str:
-    """Name the route of a request as it is described: the path itself may hold the words of a document."""
+    """Return the route of a request as a pattern; the path itself may contain text of a document."""
     return f"{request.method} {getattr(request.scope.get('route'), 'path', '')}"
 
 

@@ -1,4 +1,4 @@
-"""A server: the app, and the workers of its machine beside it, until somebody ends it."""
+"""A server: the application and the workers of its machine, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 CLEANUP_PERIOD = timedelta(minutes=1)
-SHUTDOWN_SECONDS = 5  # seconds that requests have to end when the server goes down
+SHUTDOWN_SECONDS = 5  # for requests to end
 
 
 def serve(
@@ -83,7 +83,7 @@ def serve(
 
 
 def _start_background_loops(held: ExitStack, served: ServerState) -> None:
-    """Follow the log for those who look on, send to webhooks, and tidy up now and then; all in threads of their own."""
+    """Start the threads that follow the event log, send webhooks and clean up."""
     library, settings = served.library, served.settings
     news = open_event_notifier(settings.database)
     held.callback(news.close)
@@ -91,7 +91,7 @@ def _start_background_loops(held: ExitStack, served: ServerState) -> None:
     try:
         library.webhook_cipher.encrypt_plaintext(library.store.database)
     except BadSecretKey as error:
-        log.error("webhook.secret_key %s", error)  # noqa: TRY400 - the sentence says it; only webhooks are affected
+        log.error("webhook.secret_key %s", error)  # noqa: TRY400 - no trace is needed; only webhooks are affected
     sender = library.webhook_sender(listener.wake)
     held.callback(sender.close)
     quiet = held.enter_context(closing(MemoryNotifier().listen()))
@@ -106,14 +106,14 @@ def _start_background_loops(held: ExitStack, served: ServerState) -> None:
 
 
 def _clean_up(library: Library, settings: Settings) -> None:
-    """Note which keys were used, and remove what nobody asks for any more."""
+    """Write when keys were used, and remove expired responses and deliveries."""
     library.keys.flush_uses()
     library.idempotency.sweep()
     library.deliveries.sweep(settings.retention)
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is ready, and lets streams know that it goes down."""
+    """Reports when it is ready, and ends event streams when it shuts down."""
 
     def __init__(self, app: FastAPI, served: ServerState, ready: Callable[[], None]) -> None:
         super().__init__(
@@ -133,7 +133,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let a signal end the server and nothing else: what follows it is to be closed, too."""
+        """Let a signal only stop the server: uvicorn would raise it again and skip the clean-up."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -142,15 +142,14 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve."""
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(ACCEPT_BACKLOG)  # uvicorn has set it to the number that is accepted at once
+            listening.listen(ACCEPT_BACKLOG)  # uvicorn has set it to `ACCEPTED_AT_ONCE`
         if self.started:
             self._ready()
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """Take no more requests, and end the streams."""
+        """Accept no more requests, and end the streams."""
         self._state.draining.set()
         threading.Thread(target=self._state.feed.close, daemon=True).start()  # a signal handler must not wait
         super().handle_exit(sig, frame)  # type: ignore[arg-type]
@@ -161,7 +160,7 @@ def _needs_key(settings: Settings) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     with suppress(ValueError):

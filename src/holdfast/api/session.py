@@ -1,6 +1,7 @@
-"""`/session`: a key that a browser keeps in a cookie, out of the reach of scripts.
+"""`/session`: the key of a browser in a cookie that scripts cannot read.
 
-A cookie travels by itself, so whatever changes something by it must come from a page of this server (see `doors`).
+Browsers send a cookie with every request, so a request with a cookie may only change something if it comes from a page
+of this server; `middleware.py` checks that.
 """
 
 from __future__ import annotations
@@ -9,24 +10,23 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from holdfast.api.auth import clear_cookie_header, find_valid_key, get_server_state, key_required, unknown_key
 from holdfast.api.middleware import KEY_COOKIE
+from holdfast.service.http_models import RequestBody
 
 router = APIRouter(prefix="/session", tags=["session"])
 
 
-class SignInRequest(BaseModel):
-    """A key to be kept."""
-
-    model_config = ConfigDict(extra="forbid")
+class SignInRequest(RequestBody):
+    """A key to keep."""
 
     key: Annotated[str, Field(min_length=1, max_length=200, description="the secret of a key")]
 
 
 class Session(BaseModel):
-    """Whether a key is needed here, and whose is shown."""
+    """Whether the server needs a key, and what the key of the request allows."""
 
     needs_key: bool
     signed_in: bool = Field(description="the request shows a key that is known")
@@ -36,7 +36,7 @@ class Session(BaseModel):
 
 @router.get("")
 def read_session(request: Request, response: Response) -> Session:
-    """Tell whether a key is needed, and what the one that is shown allows; answered without a key, too."""
+    """Return whether a key is needed, and what the key of the request allows; works without a key."""
     key = find_valid_key(request)
     needed = key_required(request)
     if key is not None:
@@ -47,16 +47,16 @@ def read_session(request: Request, response: Response) -> Session:
 
 
 @router.post("", status_code=HTTPStatus.NO_CONTENT)
-def sign_in(request: Request, response: Response, wanted: SignInRequest) -> None:
-    """Keep a key in a cookie of the browser, until it is closed; a wrong key is refused."""
-    if get_server_state(request).library.keys.verify(wanted.key) is None:
+def sign_in(request: Request, response: Response, body: SignInRequest) -> None:
+    """Keep a key in a cookie until the browser is closed; a wrong key is rejected."""
+    if get_server_state(request).library.keys.verify(body.key) is None:
         raise unknown_key()
     response.set_cookie(
-        KEY_COOKIE, wanted.key, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https"
+        KEY_COOKIE, body.key, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https"
     )
 
 
 @router.delete("", status_code=HTTPStatus.NO_CONTENT)
 def sign_out(request: Request, response: Response) -> None:
-    """Let the browser forget the key; the key itself stays valid."""
+    """Delete the cookie; the key itself stays valid."""
     response.headers["Set-Cookie"] = clear_cookie_header(request)

@@ -1,4 +1,4 @@
-"""How many event streams one key and one process may hold open, so that streams never block other requests."""
+"""Limits of event streams per key and per process, so that streams never block other requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.api.problems import RequestRejected
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHARE_DIVISOR = 2  # at most 1/SHARE of the connections are streams, and 1/SHARE of the streams belong to one key
+SHARE_DIVISOR = 2  # at most 1/N of the connections are streams, and 1/N of the streams belong to one key
 RETRY_SECONDS = 10
 
 
@@ -28,7 +28,7 @@ class StreamLimits:
 
     @contextmanager
     def reserve(self, key: int | None) -> Iterator[None]:
-        """Count one stream until the end of the block, or refuse it."""
+        """Count one stream until the end of the block, or reject it."""
         with self._mutex:
             if self._open_streams[key] >= self.max_per_key:
                 raise _too_many_streams(

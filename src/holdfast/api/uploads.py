@@ -1,6 +1,6 @@
-"""Bytes on their way in: of a form with files, or of a body that is the file.
+"""Receives files: from a form, or a body that is the file.
 
-They are written to a file of the server's as they come, never held in memory as a whole, and counted on the way.
+Bytes are written to a temporary file as they arrive, never held in memory as a whole.
 """
 
 from __future__ import annotations
@@ -19,57 +19,57 @@ from holdfast.errors import BadRequest
 from holdfast.service.documents import File
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from fastapi import Request
+    from starlette.datastructures import FormData
 
-MAX_BYTES_IN_MEMORY = 1 << 20  # bytes; the rest of a body is on the disk
+MAX_BYTES_IN_MEMORY = 1 << 20  # a larger body is on the disk
 MAX_FILES = 1000
 MULTIPART_TYPE = "multipart/form-data"
 
 
 @asynccontextmanager
 async def receive_files(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
-    """Receive files: those of a form, or the body under a name that is told beside it."""
-    with reporting_full_disk(IN_TEMPORARY_FOLDER):
-        async with _receive_files(request, name=name, parent=parent) as files:
-            yield files
-
-
-@asynccontextmanager
-async def _receive_files(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
+    """Receive files from a form, or the body under the given name."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == MULTIPART_TYPE:
-        async with request.form(max_files=MAX_FILES, max_fields=MAX_FILES) as form:
-            metadata = _parse_metadata(form.get("metadata"))
-            given = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
-            if not given:
-                raise RequestRejected(
-                    HTTPStatus.BAD_REQUEST, "The form holds no file; send each as a part with a filename."
-                )
-            yield [
-                File(
-                    name=part.filename or "unnamed",
-                    content=part.file,
-                    metadata=metadata,
-                    parent=parent,
-                )
-                for part in given
-            ]
+        with reporting_full_disk(IN_TEMPORARY_FOLDER):
+            async with request.form(max_files=MAX_FILES, max_fields=MAX_FILES) as form:
+                yield _files_of_form(form, parent)
         return
     if not name:
         raise RequestRejected(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "Send a form with files (multipart/form-data), or the bytes themselves with ?name=.",
         )
-    with SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY) as body:
+    async with spool_body(request) as body:
+        yield [File(name=name, content=body, parent=parent)]
+
+
+@asynccontextmanager
+async def spool_body(request: Request, on_block: Callable[[bytes], None] | None = None) -> AsyncIterator[BinaryIO]:
+    """Write the body of a request to a temporary file as it arrives, and yield the file at its start."""
+    with reporting_full_disk(IN_TEMPORARY_FOLDER), SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY) as file:
         async for block in request.stream():
-            body.write(block)
-        body.seek(0)
-        yield [File(name=name, content=cast("BinaryIO", body), parent=parent)]
+            if on_block is not None:
+                on_block(block)
+            file.write(block)
+        file.seek(0)
+        yield cast("BinaryIO", file)
+
+
+def _files_of_form(form: FormData, parent: int | None) -> list[File]:
+    metadata = _parse_metadata(form.get("metadata"))
+    parts = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
+    if not parts:
+        raise RequestRejected(HTTPStatus.BAD_REQUEST, "The form holds no file; send each as a part with a filename.")
+    return [
+        File(name=part.filename or "unnamed", content=part.file, metadata=metadata, parent=parent) for part in parts
+    ]
 
 
 def _parse_metadata(given: Any) -> dict[str, Any]:
-    """Read the field `metadata` of a form: a JSON object that all its files get."""
+    """Return the field `metadata` of a form: a JSON object that applies to all its files."""
     if given is None:
         return {}
     try:

@@ -1,7 +1,7 @@
-"""Reading an archive that anybody may have made: every name, number and byte is doubted.
+"""Reads an archive from an untrusted source: every name, number and byte is checked.
 
-Names of entries are compared with those that an archive has and never become paths. What is unpacked is counted and
-hashed while it is read, in blocks; a line that is not as it should be is named. The format is in `packing`.
+Names of entries are compared with the names that an archive may have, and never become paths. Data is counted and
+hashed in blocks while it is unpacked. Errors name the line. `archive_writer` describes the format.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ BLOB = re.compile(rf"{BLOBS}[0-9a-f]{{64}}")
 HEX = re.compile(r"[0-9a-f]{64}")
 CHUNK = re.compile(r"[0-9a-f]{32}")
 ENCRYPTED = 0x1
-ENTRY_LENGTH = 200  # bytes in the directory of a ZIP file; ours have 144 at most
+ENTRY_LENGTH = 200  # bytes of an entry in the ZIP directory, at most; ours have up to 144
 LARGEST_NUMBER = 2**53
 DAMAGED_FILE_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLimits:
-    """How much of an archive is believed."""
+    """Limits for an archive; beyond them it is refused."""
 
     entries: int = 1_000_000
-    bytes: int = 256 << 30  # of all documents, each counted as often as it occurs
+    bytes: int = 256 << 30  # of all documents, without deduplication
     line: int = 64 << 20
     manifest: int = 1 << 20
     compression_ratio: int = MAX_COMPRESSION_RATIO
 
 
 class Manifest(NamedTuple):
-    """What an archive says of itself."""
+    """The manifest of an archive."""
 
     name: str
     settings: BaseSettings
@@ -62,7 +62,7 @@ class Manifest(NamedTuple):
 
 
 class ArchivedItem(NamedTuple):
-    """An item as an archive tells of it."""
+    """An item of an archive."""
 
     id: int
     parent: int  # 0: none
@@ -78,20 +78,18 @@ class ArchivedItem(NamedTuple):
 
 
 class ArchivedAnswer(NamedTuple):
-    """A paid answer as an archive tells of it, and the chunks of an item that use it."""
+    """A paid answer of an archive, and the chunks of one item that use it."""
 
     item: int
     chunks: Sequence[str]
     key: str
-    value: bytes | None  # None: a line before had it
+    value: bytes | None  # None: an earlier line has it
     joint: bool
     tokens_in: int
     tokens_out: int
 
 
 class ArchiveReader:
-    """Reads one archive."""
-
     def __init__(self, file: BinaryIO, limits: ArchiveLimits) -> None:
         self._limits = limits
         self._size = file.seek(0, 2)
@@ -107,7 +105,7 @@ class ArchiveReader:
         self._zip.close()
 
     def _checked(self) -> dict[str, zipfile.ZipInfo]:
-        """Look through the directory before anything is unpacked."""
+        """Check all entries of the directory before anything is unpacked."""
         found: dict[str, zipfile.ZipInfo] = {}
         for entry in self._zip.infolist():
             name = entry.orig_filename
@@ -128,35 +126,31 @@ class ArchiveReader:
             _refuse(f"It has no entry {missing[0]!r}.")
         return found
 
-    # ------------------------------------------------------------ the manifest
-
     def manifest(self) -> Manifest:
-        """Read what the archive says of itself; what only a newer version can read is refused."""
+        """Read the manifest; raise `BadArchive` for the format of a newer version."""
         if self._entries[MANIFEST].file_size > self._limits.manifest:
             _refuse(f"{MANIFEST!r} is too large.")
         with _reporting_damage(MANIFEST):
-            told = _object(_parsed(self._zip.read(MANIFEST), MANIFEST), MANIFEST)
-        number = _number(told, "format", MANIFEST, least=1)
+            values = _object(_parsed(self._zip.read(MANIFEST), MANIFEST), MANIFEST)
+        number = _number(values, "format", MANIFEST, least=1)
         if number > FORMAT:
             raise BadArchive(
                 f"This archive was made by a newer Holdfast (format {number}, this version knows {FORMAT}). Nothing "
                 "was restored; install that version or a newer one."
             )
-        base = _object(told.get("base"), f"{MANIFEST}, base")
-        counts = _object(told.get("counts"), f"{MANIFEST}, counts")
+        base = _object(values.get("base"), f"{MANIFEST}, base")
+        counts = _object(values.get("counts"), f"{MANIFEST}, counts")
         return Manifest(
             _text(base, "name", MANIFEST) or "",
             _settings(_object(base.get("settings"), f"{MANIFEST}, settings")),
             *(_number(counts, name, f"{MANIFEST}, counts") for name in ("items", "documents", "memos")),
         )
 
-    # ------------------------------------------------------------ lines
-
     def items(self) -> Iterator[ArchivedItem]:
-        """Read the tree, an item at a time: numbers rise, and a container comes before what stands in it."""
+        """Yield the items. Their ids rise, and a container comes before its children."""
         last, containers, total = 0, set[int](), 0
-        for where, told in self._lines(ITEMS):
-            item = self._item(told, where)
+        for where, values in self._lines(ITEMS):
+            item = self._item(values, where)
             total += item.size
             if item.id <= last:
                 _refuse(f"{where}: its number {item.id} is not larger than that of the line before.")
@@ -169,42 +163,42 @@ class ArchiveReader:
             last = item.id
             yield item
 
-    def _item(self, told: dict[str, Any], where: str) -> ArchivedItem:
-        name, kind = _text(told, "name", where) or "", _text(told, "kind", where)
+    def _item(self, values: dict[str, Any], where: str) -> ArchivedItem:
+        name, kind = _text(values, "name", where) or "", _text(values, "kind", where)
         if kind not in set(ItemKind):
             _refuse(f"{where}: {str(kind)[:100]!r} is no kind of item.")
         if not name.strip() or len(name) > LONGEST_NAME:
             _refuse(f"{where}: an item needs a name of 1 to {LONGEST_NAME} characters.")
-        digest = _text(told, "digest", where)
+        digest = _text(values, "digest", where)
         if digest is not None and not HEX.fullmatch(digest):
             _refuse(f"{where}: {digest[:100]!r} is no digest.")
-        size = _number(told, "size", where) if digest else 0
+        size = _number(values, "size", where) if digest else 0
         entry = self._entries.get(f"{BLOBS}{digest}")
         if digest and (entry is None or entry.file_size != size):
             _refuse(f"{where}: its bytes are not in the archive, or not {size} of them.")
         return ArchivedItem(
-            id=_number(told, "id", where, least=1),
-            parent=_number(told, "parent", where) if "parent" in told else 0,
+            id=_number(values, "id", where, least=1),
+            parent=_number(values, "parent", where) if "parent" in values else 0,
             kind=ItemKind(str(kind)),
             name=name,
-            metadata=_metadata(told, where),
-            source=_text(told, "source", where),
-            seen=_text(told, "seen", where),
-            every=_number(told, "every", where, least=1) if "every" in told else None,
+            metadata=_metadata(values, where),
+            source=_text(values, "source", where),
+            seen=_text(values, "seen", where),
+            every=_number(values, "every", where, least=1) if "every" in values else None,
             digest=digest,
             size=size,
-            problem=_problem(told, where),
+            problem=_problem(values, where),
         )
 
     def read_paid_answers(self) -> Iterator[ArchivedAnswer]:
-        """Read paid answers, each with its uses by one item."""
-        for where, told in self._lines(MEMOS):
-            item = _number(told, "item", where, least=1)
-            for one in _list(told, "memos", where):
+        """Yield paid answers, each with its uses by one item."""
+        for where, values in self._lines(MEMOS):
+            item = _number(values, "item", where, least=1)
+            for one in _list(values, "memos", where):
                 yield _parse_paid_answer(item, _object(one, where), where)
 
     def _lines(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Read an entry line by line; none is longer than the limit."""
+        """Yield the lines of an entry, each with its location for error messages."""
         with _reporting_damage(name), self._zip.open(self._entries[name]) as file:
             number = 0
             while line := file.readline(self._limits.line + 1):
@@ -216,11 +210,9 @@ class ArchiveReader:
                     _refuse(f"{where}: it has no end.")
                 yield where, _object(_parsed(line, where), where)
 
-    # ------------------------------------------------------------ bytes
-
     @contextmanager
     def blob(self, digest: str) -> Iterator[VerifiedBytes]:
-        """Open the bytes of a document; whoever reads to their end knows that they are what they should be."""
+        """Open the bytes of a document; reading to the end verifies their hash."""
         name = f"{BLOBS}{digest}"
         with _reporting_damage(name):
             file = self._zip.open(self._entries[name])
@@ -229,7 +221,7 @@ class ArchiveReader:
 
 
 class VerifiedBytes:
-    """Bytes that are hashed while they are read, and refused at their end if they are others."""
+    """Hashes bytes while they are read, and raises at the end if the hash is wrong."""
 
     def __init__(self, file: IO[bytes], digest: str) -> None:
         self._file = file
@@ -237,7 +229,6 @@ class VerifiedBytes:
         self._digest = sha256()
 
     def read(self, size: int, /) -> bytes:
-        """Read on, at most so many."""
         with _reporting_damage(f"{BLOBS}{self._wanted}"):
             block = self._file.read(size)
         self._digest.update(block)
@@ -247,7 +238,7 @@ class VerifiedBytes:
 
 
 class _BoundedFile:
-    """A file of which nobody reads much at once, whatever the file says of its own length."""
+    """Limits each read, because `zipfile` trusts the lengths in the file."""
 
     def __init__(self, file: BinaryIO, size: int, most: int) -> None:
         self._file = file
@@ -257,44 +248,41 @@ class _BoundedFile:
     def read(self, size: int = -1, /) -> bytes:
         if size > self._most:
             _refuse("Its directory is larger than that of any archive.")
-        there = self._size - self._file.tell()  # a read of more would take the memory for it
+        there = self._size - self._file.tell()  # a larger read would allocate that much memory
         return self._file.read(max(0, min(there, self._most if size < 0 else size)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
 
-# -------------------------------------------------------------------- values
-
-
-def _parse_paid_answer(item: int, told: dict[str, Any], where: str) -> ArchivedAnswer:
-    key = _text(told, "key", where) or ""
-    chunks = _list(told, "chunks", where)
+def _parse_paid_answer(item: int, values: dict[str, Any], where: str) -> ArchivedAnswer:
+    key = _text(values, "key", where) or ""
+    chunks = _list(values, "chunks", where)
     if not HEX.fullmatch(key) or not chunks or not all(isinstance(one, str) and CHUNK.fullmatch(one) for one in chunks):
         _refuse(f"{where}: a paid answer has no key, or names no chunk.")
-    if "value" not in told:
+    if "value" not in values:
         return ArchivedAnswer(item, chunks, key, None, joint=False, tokens_in=0, tokens_out=0)
     try:
-        value = b64decode(_text(told, "value", where) or "", validate=True)
+        value = b64decode(_text(values, "value", where) or "", validate=True)
     except (binascii.Error, ValueError):
         _refuse(f"{where}: a paid answer is not written as base64.")
-    if not isinstance(told.get("joint"), bool):
+    if not isinstance(values.get("joint"), bool):
         _refuse(f"{where}: 'joint' is true or false.")
     return ArchivedAnswer(
         item,
         chunks,
         key,
         value,
-        joint=told["joint"],
-        tokens_in=_number(told, "tokens_in", where),
-        tokens_out=_number(told, "tokens_out", where),
+        joint=values["joint"],
+        tokens_in=_number(values, "tokens_in", where),
+        tokens_out=_number(values, "tokens_out", where),
     )
 
 
-def _settings(told: dict[str, Any]) -> BaseSettings:
-    """Read settings, whose kinds of values are those of the usual ones; what only a newer version knows is left out."""
+def _settings(values: dict[str, Any]) -> BaseSettings:
+    """Read settings; each value needs the type of its default. Names that only a newer version knows are ignored."""
     usual = json.loads(BaseSettings().to_json())
-    known = {name: value for name, value in told.items() if name in usual}
+    known = {name: value for name, value in values.items() if name in usual}
     for name, value in known.items():
         like = usual[name]
         fits = (int, str, type(None)) if like is None else (int, float) if isinstance(like, float) else (type(like),)
@@ -310,18 +298,18 @@ def _settings(told: dict[str, Any]) -> BaseSettings:
         raise BadArchive(f"The settings of the archive cannot be used. {error} Nothing was restored.") from error
 
 
-def _metadata(told: dict[str, Any], where: str) -> Mapping[str, Any]:
-    metadata = _object(told.get("metadata", {}), where)
+def _metadata(values: dict[str, Any], where: str) -> Mapping[str, Any]:
+    metadata = _object(values.get("metadata", {}), where)
     flaw = find_json_flaw(metadata, deepest=MAX_STORED_DEPTH)
     if flaw is not None:
         _refuse(f"{where}: its metadata cannot be stored and shown ({flaw.kind}).")
     return metadata
 
 
-def _problem(told: dict[str, Any], where: str) -> Fault | None:
-    if "problem" not in told:
+def _problem(values: dict[str, Any], where: str) -> Fault | None:
+    if "problem" not in values:
         return None
-    problem = _object(told["problem"], where)
+    problem = _object(values["problem"], where)
     params = _object(problem.get("params", {}), where)
     code = _text(problem, "code", where)
     if not code or "code" in params:
@@ -342,22 +330,22 @@ def _object(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _list(told: dict[str, Any], name: str, where: str) -> list[Any]:
-    if not isinstance(told.get(name), list):
+def _list(values: dict[str, Any], name: str, where: str) -> list[Any]:
+    if not isinstance(values.get(name), list):
         _refuse(f"{where}: {name!r} is a list.")
-    return list(told[name])
+    return list(values[name])
 
 
-def _text(told: dict[str, Any], name: str, where: str) -> str | None:
-    """Return a text that both databases keep as it is; None if there is none."""
-    value = told.get(name)
+def _text(values: dict[str, Any], name: str, where: str) -> str | None:
+    """Return a text that both databases store unchanged; None if it is absent."""
+    value = values.get(name)
     if value is not None and (not isinstance(value, str) or make_storable(value) != value):
         _refuse(f"{where}: {name!r} is no text that can be kept.")
     return value
 
 
-def _number(told: dict[str, Any], name: str, where: str, *, least: int = 0) -> int:
-    value = told.get(name)
+def _number(values: dict[str, Any], name: str, where: str, *, least: int = 0) -> int:
+    value = values.get(name)
     if type(value) is not int or not least <= value < LARGEST_NUMBER:
         _refuse(f"{where}: {name!r} is a number from {least} on.")
     return int(value)
@@ -365,7 +353,7 @@ def _number(told: dict[str, Any], name: str, where: str, *, least: int = 0) -> i
 
 @contextmanager
 def _reporting_damage(where: str) -> Iterator[None]:
-    """Say of a damaged file where it is damaged."""
+    """Translate errors of a damaged file, naming the damaged part."""
     try:
         yield
     except DAMAGED_FILE_ERRORS as error:

@@ -1,4 +1,4 @@
-"""Every statement about archives: what of a base goes into one, and what is held while one is restored."""
+"""Statements about archives: what an export reads, and what a restore writes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from holdfast.llm import memo_uses, memos
 _of_base = and_(items.c.base_id == int_param("base_id"), ITEM_VISIBLE)
 _content = slots.c.kind == literal_column("'content'")
 
-# ---------------------------------------------------------------- what goes into an archive
-
 LAST_ITEM = select(func.coalesce(func.max(items.c.id), 0)).where(_of_base)
-# Whoever came first is read first: a container before all that stands in it.
+# In the order of ids, so a container comes before its children.
 READ_ITEMS = (
     select(items)
     .where(_of_base, items.c.id > int_param("after"), items.c.id <= int_param("last"))
     .order_by(items.c.id)
     .limit(LIMIT)
 )
-# The memos of documents that still have the content which is in the archive, by the chunks that they show.
+# The paid answers behind the served chunks of documents whose content is still the one in the archive.
 _row = batch(id=int, digest=str)
 READ_PAID_ANSWER_USES = (
     select(items.c.id, chunks.c.digest, memos.c.id, memos.c.joint)
@@ -53,11 +51,9 @@ READ_PAID_ANSWERS = select(
     memos.c.id, memos.c.key, memos.c.value, memos.c.joint, memos.c.tokens_in, memos.c.tokens_out
 ).select_from(memos.join(_row, memos.c.id == _row.c.id))
 
-# ---------------------------------------------------------------- what comes out of one
-
 COUNT_ITEMS = select(func.count()).select_from(items).where(_of_base)
 _scheduled = and_(_of_base, items.c.look_at.is_not(None))
-# What came from elsewhere is looked at when somebody asks; after that by its schedule.
+# A restored source is not read until a user requests it; after that, by its schedule.
 CLEAR_SOURCE_SCHEDULES = (
     update(items)
     .values(look_at=None)

@@ -1,13 +1,13 @@
-"""What an archive looks like, and how one is written: a ZIP file, a part at a time, whatever its size.
+"""The format of an archive, and the writer. An archive is a ZIP file, written as a stream.
 
-| entry | what it holds |
+| entry | content |
 |---|---|
-| `items.jsonl` | the tree, an item a line, containers before what stands in them |
+| `items.jsonl` | the items, one per line, containers before their children |
 | `blobs/<sha256>` | the bytes of documents, each content once |
-| `memos.jsonl` | paid answers: a line tells which chunks of one item use them, and has those that no line before had |
-| `holdfast.json` | format, version, name and settings of the base, counts; the last, so a file that has it is whole |
+| `memos.jsonl` | paid answers, and the chunks of one item that use them; the first line with an answer has its value |
+| `holdfast.json` | format, version, name and settings of the base, counts; last, so a file that has it is complete |
 
-What shrinks further than a reader of archives would believe is stored as it is.
+Data that compresses better than the reader's limit allows is stored uncompressed.
 """
 
 from __future__ import annotations
@@ -35,27 +35,26 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MANIFEST, ITEMS, MEMOS, BLOBS = "holdfast.json", "items.jsonl", "memos.jsonl", "blobs/"
-MAX_COMPRESSION_RATIO = 100  # times; text shrinks 3 to 20 times
-LEVEL = 1  # tried first on all that is packed, and so the quick one
-MAX_PACKED_SHARE = 0.95  # of its size: what does not become smaller is stored
-SPOOL = 1 << 20  # bytes of lines that are kept in memory before they go to a file
-DOCUMENTS_PER_READ = 20  # documents whose memos are looked for at once
-PAID_ANSWERS_PER_LINE = 100  # memos in a line
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the same base makes the same entries
+MAX_COMPRESSION_RATIO = 100  # the reader refuses more; text compresses 3 to 20 times
+LEVEL = 1  # the fastest, because all data is compressed twice
+MAX_PACKED_SHARE = 0.95  # of the size; data that does not compress is stored
+SPOOL = 1 << 20  # bytes of lines in memory before they go to a temporary file
+DOCUMENTS_PER_READ = 20  # when reading paid answers
+PAID_ANSWERS_PER_LINE = 100
+EPOCH = (1980, 1, 1, 0, 0, 0)  # a constant time stamp, so that equal bases give equal entries
 
 
 class ArchiveCounts(NamedTuple):
-    """What went into an archive."""
+    """The contents of an archive."""
 
     items: int
     documents: int  # items with bytes
     memos: int
-    left_out: int  # documents that were deleted, or changed, between being listed and being read
+    left_out: int  # documents that were deleted or changed between being listed and being read
+    bytes: int = 0  # of the archive
 
 
 class ArchiveWriter:
-    """Writes one base into one archive."""
-
     def __init__(self, database: Database, blobs: BlobStore, base: Base, target: BinaryIO) -> None:
         self._database = database
         self._blobs = blobs
@@ -66,25 +65,22 @@ class ArchiveWriter:
         self._left_out = 0
 
     def write(self, version: str, *, memos: bool) -> ArchiveCounts:
-        """Write it all; the manifest last."""
         with self._zip, _open_spool() as tree, _open_spool() as paid:
             items = self._write_items(tree)
             self._copy(ITEMS, tree)
             known = self._write_paid_answers(tree, paid) if memos else 0
             self._copy(MEMOS, paid)
-            told = {
+            values = {
                 "format": FORMAT,
                 "holdfast": version,
                 "base": {"name": self._base.name, "settings": json.loads(self._base.settings.to_json())},
                 "counts": {"items": items, "documents": len(self._documents), "memos": known},
             }
-            self._zip.writestr(_entry(MANIFEST), json.dumps(told, ensure_ascii=False, indent=1))
+            self._zip.writestr(_entry(MANIFEST), json.dumps(values, ensure_ascii=False, indent=1))
         return ArchiveCounts(items, len(self._documents), known, self._left_out)
 
-    # ------------------------------------------------------------ items and their bytes
-
     def _write_items(self, lines: IO[bytes]) -> int:
-        """Write the bytes of documents, and note every item as it is read; return how many."""
+        """Write the bytes of all documents, and a line for each item; return the number of items."""
         count, after = 0, 0
         with self._database.reading() as tx:
             ((last,),) = tx.run(sql.LAST_ITEM, base_id=self._base.id)
@@ -104,7 +100,7 @@ class ArchiveWriter:
         return [item_from_row(row) for row in rows]
 
     def _pack_bytes(self, item: Item) -> bool:
-        """Write the bytes of a document, unless another one has the same; False if they are gone."""
+        """Write the bytes of a document once per content; return False if the file is gone."""
         digest = item.digest or ""
         try:
             with self._blobs.path(item.blob or "").open("rb") as file:
@@ -116,50 +112,53 @@ class ArchiveWriter:
         self._documents.add(item.id)
         return True
 
-    # ------------------------------------------------------------ memos
-
     def _write_paid_answers(self, tree: IO[bytes], lines: IO[bytes]) -> int:
-        """Note what the documents in the archive use; return how many answers there are."""
+        """Write the paid answers that the archived documents use; return how many."""
         written: set[int] = set()
-        for some in _batched(_documents(tree), DOCUMENTS_PER_READ):
+        for documents in _batched(_documents(tree), DOCUMENTS_PER_READ):
             with self._database.reading() as tx:
-                rows = tx.run(sql.READ_PAID_ANSWER_USES, some, tenant=self._base.settings.tenant)
-                shut_out = self._find_answers_with_outside_sources(
+                rows = tx.run(sql.READ_PAID_ANSWER_USES, documents, tenant=self._base.settings.tenant)
+                excluded = self._find_answers_with_outside_sources(
                     tx, {memo for _, _, memo, joint in rows if joint} - written
                 )
-            uses = [row[:3] for row in rows if row[2] not in shut_out]
-            for item, mine in groupby(uses, key=lambda row: row[0]):
-                by_memo = {memo: [row[1] for row in those] for memo, those in groupby(mine, key=lambda row: row[2])}
-                for portion in _batched(by_memo.items(), PAID_ANSWERS_PER_LINE):
-                    self._write_paid_answer_line(item, dict(portion), written, lines)
+            uses = [row[:3] for row in rows if row[2] not in excluded]
+            for item, uses_of_item in groupby(uses, key=lambda row: row[0]):
+                by_memo = {
+                    memo: [row[1] for row in uses_of_answer]
+                    for memo, uses_of_answer in groupby(uses_of_item, key=lambda row: row[2])
+                }
+                for batch in _batched(by_memo.items(), PAID_ANSWERS_PER_LINE):
+                    self._write_paid_answer_line(item, dict(batch), written, lines)
         return len(written)
 
     def _find_answers_with_outside_sources(self, tx: Transaction, joint: set[int]) -> set[int]:
-        """Return the memos that were also made from something that is not in the archive."""
+        """Return answers that were also made from documents outside the archive."""
         sources = tx.run(sql.READ_PAID_ANSWER_SOURCES, [[memo] for memo in joint], base=self._base.key)
         return {memo for memo, owner in sources if not owner.isdecimal() or int(owner) not in self._documents}
 
     def _write_paid_answer_line(
         self, item: int, uses: dict[int, list[str]], written: set[int], lines: IO[bytes]
     ) -> None:
-        """Write a line about some memos of one item."""
         with self._database.reading() as tx:
             found = tx.run(sql.READ_PAID_ANSWERS, [[memo] for memo in uses])
-        told = []
+        values = []
         for memo, key, value, joint, tokens_in, tokens_out in found:
-            one: dict[str, Any] = {"key": key, "chunks": uses[memo]}
+            line_values: dict[str, Any] = {"key": key, "chunks": uses[memo]}
             if memo not in written:
-                said = b64encode(bytes(value)).decode()
-                one |= {"value": said, "joint": bool(joint), "tokens_in": tokens_in, "tokens_out": tokens_out}
-            told.append(one)
+                encoded = b64encode(bytes(value)).decode()
+                line_values |= {
+                    "value": encoded,
+                    "joint": bool(joint),
+                    "tokens_in": tokens_in,
+                    "tokens_out": tokens_out,
+                }
+            values.append(line_values)
         written.update(row[0] for row in found)
-        if told:
-            lines.write(_line({"item": item, "memos": told}))
-
-    # ------------------------------------------------------------ entries
+        if values:
+            lines.write(_line({"item": item, "memos": values}))
 
     def _copy(self, name: str, source: IO[bytes]) -> None:
-        """Write an entry in blocks; how it is packed is seen first."""
+        """Write an entry in blocks; a first pass chooses the compression."""
         source.seek(0)
         entry = _entry(name, _choose_compression(source))
         source.seek(0)
@@ -168,7 +167,7 @@ class ArchiveWriter:
 
 
 def _choose_compression(source: IO[bytes]) -> int:
-    """Tell how bytes are packed: shrinking, unless that saves nothing or looks like a trap."""
+    """Choose to compress, unless that saves nothing or exceeds the ratio that the reader accepts."""
     packer, size, packed = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS), 0, 0
     while block := source.read(BLOCK_BYTES):
         size += len(block)
@@ -188,9 +187,9 @@ def _entry(name: str, method: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
 
 
 def _item_to_json(item: Item) -> dict[str, Any]:
-    """Return an item as an archive tells of it: numbers are those of the archive alone."""
+    """Return the line of an item; its ids are valid in the archive only."""
     problem = item.problem and {"code": item.problem.code, "params": dict(item.problem.params)}
-    told = {
+    values = {
         "id": item.id,
         "parent": item.parent or None,
         "kind": str(item.kind),
@@ -203,11 +202,11 @@ def _item_to_json(item: Item) -> dict[str, Any]:
         "size": item.size if item.digest else None,
         "problem": problem,
     }
-    return {name: value for name, value in told.items() if value not in (None, {})}
+    return {name: value for name, value in values.items() if value not in (None, {})}
 
 
 def _documents(tree: IO[bytes]) -> Iterator[list[Any]]:
-    """Yield the items with bytes that were noted, each with the digest of these."""
+    """Yield id and digest of the items with bytes that were written."""
     tree.seek(0)
     for line in tree:
         item = json.loads(line)
@@ -216,20 +215,19 @@ def _documents(tree: IO[bytes]) -> Iterator[list[Any]]:
 
 
 def _batched(many: Iterable[Any], size: int) -> Iterator[Sequence[Any]]:
-    portion: list[Any] = []
-    for one in many:
-        portion.append(one)
-        if len(portion) == size:
-            yield portion
-            portion = []
-    if portion:
-        yield portion
+    batch: list[Any] = []
+    for line_values in many:
+        batch.append(line_values)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
-def _line(told: dict[str, Any]) -> bytes:
-    return json.dumps(told, ensure_ascii=False).encode() + b"\n"
+def _line(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
 def _open_spool() -> IO[bytes]:
-    """Return a place for lines, on the disk when they become many; it is gone when it is closed."""
     return cast("IO[bytes]", SpooledTemporaryFile(max_size=SPOOL))

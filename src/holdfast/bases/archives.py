@@ -1,8 +1,8 @@
-"""A base as one file, and back: documents, settings and paid answers move elsewhere, and nothing is paid again.
+"""Exports a base to one file and restores it: documents, settings and paid answers, so nothing is paid again.
 
-A restored base is not open before it is whole: until then it is *failed* and says that it is being restored, so nobody
-adds to it or repairs it. Whoever fails deletes it again. Whoever is killed leaves it as it is, and the next sweep on
-the same machine sees that nobody is at it any more, and deletes it.
+A base that is being restored has the problem `being_restored` until it is complete, so callers cannot add to it or
+repair it. A restore that fails deletes the base. If the process is killed, the next clean-up on the same machine
+detects that, and deletes the base.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.bases import archive_statements as sql
-from holdfast.bases import statements as item_statements
+from holdfast.bases import statements as base_statements
 from holdfast.bases.archive_reader import ArchiveLimits, ArchiveReader
 from holdfast.bases.archive_writer import ArchiveWriter
 from holdfast.bases.lifecycle import RESTORING
 from holdfast.catalog import BLOCK_BYTES, OnDuplicate, base_event, base_from_row
 from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
-from holdfast.documents import ITEMS_PER_TRANSACTION, AddOptions, Upload, lock_open_base, select_live_requests
+from holdfast.documents import ITEMS_PER_TRANSACTION, AddOptions, Upload, admit_live_requests, lock_open_base
 from holdfast.engine import Fault, Operation, Request, Verdict
 from holdfast.engine.liveness import known_dead, make_holder_name
 from holdfast.engine.store import LARGEST_BATCH, record_events
@@ -38,71 +38,56 @@ if TYPE_CHECKING:
     from typing import IO, BinaryIO
 
     from holdfast.bases.archive_reader import ArchivedItem, Manifest
+    from holdfast.bases.archive_writer import ArchiveCounts
     from holdfast.bases.lifecycle import Bases
     from holdfast.catalog import Base, BlobStore
     from holdfast.db import Transaction
     from holdfast.documents import DocumentAdder, ItemReply
     from holdfast.engine.store import SqlStore
 
-IMPORT = "import"  # the cause of what is asked for
+IMPORT = "import"  # the cause of requests
 DEFAULT_LIMITS = ArchiveLimits()
-PAID_ANSWER_BATCH_BYTES = 8 << 20  # bytes of paid answers that are written in one transaction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveContents:
-    """What is in an archive."""
-
-    documents: int
-    bytes: int  # of the archive
-    memos: int
-    left_out: int  # documents that were deleted or changed between being listed and being read
+PAID_ANSWER_BATCH_BYTES = 8 << 20  # of paid answers in one transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredBase:
-    """A base that was made from a file."""
+    """The result of a restore."""
 
     base: str
     documents: int
-    memos: int  # answers that were paid for before
+    memos: int  # number of paid answers
     skipped: int  # documents that the quota of the base keeps from being indexed today
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions:
-    """How an archive is restored."""
+    """Options for a restore."""
 
-    memos: bool = True  # believe the paid answers in it
-    index: bool | None = None  # at once; None: as the base has it
+    memos: bool = True  # use its paid answers
+    index: bool | None = None  # index at once; None: the setting of the base
     requester: str = ""
     limits: ArchiveLimits = DEFAULT_LIMITS
 
 
 class ArchiveDependencies(NamedTuple):
-    """What archives are made from and restored into."""
-
     store: SqlStore
     blobs: BlobStore
     bases: Bases
     adder: DocumentAdder
-    version: str  # of this program
+    version: str  # of Holdfast
 
 
 class Archives:
-    """Writes bases into archives, and reads them out again."""
+    def __init__(self, dependencies: ArchiveDependencies) -> None:
+        self._dependencies = dependencies
+        self._restored_cache = RestoredAnswers(dependencies.store.database)
 
-    def __init__(self, parts: ArchiveDependencies) -> None:
-        self._dependencies = parts
-        self._restored_cache = RestoredAnswers(parts.store.database)
+    def export(self, base: Base, target: Path | BinaryIO, *, memos: bool = True) -> ArchiveCounts:
+        """Write a base into a file or a writable stream.
 
-    # ------------------------------------------------------------ out
-
-    def export(self, base: Base, target: Path | BinaryIO, *, memos: bool = True) -> ArchiveContents:
-        """Write a base into one file, or whatever can be written to.
-
-        Each item is there as it is when its turn comes; what is deleted before is left out. A file is there when it
-        is whole, and not before.
+        Each item is written as it is when its turn comes; items deleted before are left out. A file appears only when
+        it is complete.
         """
         store, blobs, bases, _, version = self._dependencies
         now = bases.read(base)
@@ -110,32 +95,28 @@ class Archives:
             raise StateConflict(RESTORING, f"{now.name!r} is not whole. {now.problem.params['message']}")
         with reporting_full_disk("for the archive and in the temporary folder (TMPDIR)"), _open_target(target) as file:
             counted = _CountingWriter(file)
-            packed = ArchiveWriter(store.database, blobs, now, counted).write(version, memos=memos)  # type: ignore[arg-type]
-        return ArchiveContents(
-            documents=packed.documents, bytes=counted.count, memos=packed.memos, left_out=packed.left_out
-        )
-
-    # ------------------------------------------------------------ in
+            counts = ArchiveWriter(store.database, blobs, now, counted).write(version, memos=memos)  # type: ignore[arg-type]
+        return counts._replace(bytes=counted.count)
 
     def restore(
-        self, archive: Path | BinaryIO, *, name: str | None = None, manner: RestoreOptions | None = None
+        self, archive: Path | BinaryIO, *, name: str | None = None, options: RestoreOptions | None = None
     ) -> RestoredBase:
-        """Make a new base of an archive, under its old name or another; all of it or nothing.
+        """Create a base from an archive, under its old name or another; all of it or nothing.
 
-        Its documents are indexed in the background. What comes from elsewhere is not looked at before somebody asks.
+        Its documents are indexed in the background. Sources are not read until a user requests it.
         """
-        how = manner or RestoreOptions()
-        with _opened(archive) as file, ArchiveReader(file, how.limits) as unpacker:
-            manifest = unpacker.manifest()
+        chosen = options or RestoreOptions()
+        with _opened(archive) as file, ArchiveReader(file, chosen.limits) as reader:
+            manifest = reader.manifest()
             base = self._dependencies.bases.create(name or manifest.name, manifest.settings, _being_restored())
             try:
-                return _Restore(self._dependencies, self._restored_cache, unpacker, manifest, base, how).run()
+                return _Restore(self._dependencies, self._restored_cache, reader, manifest, base, chosen).run()
             except BaseException as error:
                 self._give_up(base, error)
                 raise
 
     def _give_up(self, base: Base, error: BaseException) -> None:
-        """Delete what was made; if that fails too, it is deleted when this process has ended."""
+        """Delete the incomplete base; if that fails too, the clean-up deletes it after this process has ended."""
         try:
             self._dependencies.bases.delete(base)
         except UnknownBase:
@@ -144,7 +125,7 @@ class Archives:
             error.add_note(f"What was restored of {base.name!r} could not be deleted: {failure} Delete it.")
 
     def clean_up_restores(self, limit: int = LARGEST_BATCH) -> int:
-        """Go on with what restored documents are owed, and delete what nobody restores any more; return how much."""
+        """Assign restored answers to their documents, and delete bases whose restore was killed; return how many."""
         left = [
             base
             for base in self._dependencies.bases.list()
@@ -159,7 +140,7 @@ class Archives:
 
 @dataclass(slots=True)
 class _Restore:
-    """One archive on its way into one base."""
+    """The restore of one archive into one base."""
 
     dependencies: ArchiveDependencies
     restored_cache: RestoredAnswers
@@ -167,23 +148,21 @@ class _Restore:
     manifest: Manifest
     base: Base
     options: RestoreOptions
-    item_ids: dict[int, int] = field(default_factory=dict)  # of the archive -> of this database
-    documents: list[int] = field(default_factory=list)  # that can be indexed
-    respelled: set[tuple[int, str]] = field(default_factory=set)  # places of names that had another Unicode spelling
+    item_ids: dict[int, int] = field(default_factory=dict)  # id in the archive -> id in this database
+    documents: list[int] = field(default_factory=list)  # ids of documents that can be indexed
+    respelled: set[tuple[int, str]] = field(default_factory=set)  # locations whose names were normalised
 
     def run(self) -> RestoredBase:
-        """Write items, then what was paid for them, then ask for them, and open the base last."""
+        """Write items, then paid answers, then request indexing, and open the base last."""
         self._items()
         memos = self._hold_paid_answers() if self.options.memos else 0
         self._clear_source_schedules()
-        at_once = self.manifest.settings.auto_index if self.options.index is None else self.options.index
-        skipped = self._request_indexing() if at_once else 0
+        index_now = self.manifest.settings.auto_index if self.options.index is None else self.options.index
+        skipped = self._request_indexing() if index_now else 0
         return RestoredBase(base=self._open().name, documents=self.manifest.documents, memos=memos, skipped=skipped)
 
-    # ------------------------------------------------------------ items
-
     def _items(self) -> None:
-        """Add the tree in bounded transactions; what stands in a container waits until that is there."""
+        """Add the items in bounded transactions; children after their container."""
         waiting: dict[int, ArchivedItem] = {}
         count = documents = 0
         for item in self.reader.items():
@@ -200,13 +179,14 @@ class _Restore:
                 f"documents, and has {count} and {documents}. Nothing was restored."
             )
 
-    def _add(self, some: dict[int, ArchivedItem]) -> None:
-        terms = AddOptions(
+    def _add(self, batch: dict[int, ArchivedItem]) -> None:
+        add_options = AddOptions(
             refuse_copies=False, index=False, requester=self.options.requester, cause=IMPORT, restoring=True
         )
-        replies = self.dependencies.adder.add(self.base, [self._upload(item) for item in some.values()], terms)
-        for item, given in zip(some.values(), replies, strict=True):
-            reply = self._renamed(item, terms) if self._respelled(item) and given.reason == "name_taken" else given
+        replies = self.dependencies.adder.add(self.base, [self._upload(item) for item in batch.values()], add_options)
+        for item, first_reply in zip(batch.values(), replies, strict=True):
+            taken = self._respelled(item) and first_reply.reason == "name_taken"
+            reply = self._renamed(item, add_options) if taken else first_reply
             if reply.item is None or reply.reason not in ("added", "renamed", item.problem and item.problem.code):
                 raise BadArchive(f"The archive has {item.name!r} twice in one place. Nothing was restored.")
             self.item_ids[item.id] = reply.item
@@ -214,18 +194,18 @@ class _Restore:
                 self.documents.append(reply.item)
 
     def _respelled(self, item: ArchivedItem) -> bool:
-        """Tell whether this or an earlier item got this name only because names now have one Unicode spelling.
+        """Return whether this or an earlier item got this name by Unicode normalisation.
 
-        Older versions took both spellings for two names, so an archive of theirs may have both beside each other.
+        Older versions did not normalise names, so their archives may have two spellings of one name in one place.
         """
         place = (item.parent, to_nfc(item.name))
         if place[1] != item.name:
             self.respelled.add(place)
         return place in self.respelled
 
-    def _renamed(self, item: ArchivedItem, terms: AddOptions) -> ItemReply:
+    def _renamed(self, item: ArchivedItem, add_options: AddOptions) -> ItemReply:
         (reply,) = self.dependencies.adder.add(
-            self.base, [self._upload(item)], replace(terms, on_duplicate=OnDuplicate.RENAME)
+            self.base, [self._upload(item)], replace(add_options, on_duplicate=OnDuplicate.RENAME)
         )
         return reply
 
@@ -242,43 +222,38 @@ class _Restore:
             self.item_ids[item.parent] if item.parent else 0,
         )
 
-    # ------------------------------------------------------------ memos
-
     def _hold_paid_answers(self) -> int:
-        """Hold paid answers for the documents; return how many."""
-        some: list[RestoredAnswer] = []
+        """Store paid answers until the documents are chunked; return how many."""
+        batch: list[RestoredAnswer] = []
         size = count = 0
-        for memo in self.reader.read_paid_answers():
-            if memo.item not in self.item_ids:
-                raise BadArchive(f"The archive has paid answers for an item {memo.item} that is not in it.")
-            some.append(RestoredAnswer(self.item_ids[memo.item], *memo[1:]))
-            size += len(memo.value or b"")
-            count += memo.value is not None
-            if size >= PAID_ANSWER_BATCH_BYTES or sum(len(one.chunks) for one in some) >= LARGEST_BATCH:
-                self.restored_cache.store(self.base, some)
-                some, size = [], 0
-        self.restored_cache.store(self.base, some)
+        for answer in self.reader.read_paid_answers():
+            if answer.item not in self.item_ids:
+                raise BadArchive(f"The archive has paid answers for an item {answer.item} that is not in it.")
+            batch.append(RestoredAnswer(self.item_ids[answer.item], *answer[1:]))
+            size += len(answer.value or b"")
+            count += answer.value is not None
+            if size >= PAID_ANSWER_BATCH_BYTES or sum(len(one.chunks) for one in batch) >= LARGEST_BATCH:
+                self.restored_cache.store(self.base, batch)
+                batch, size = [], 0
+        self.restored_cache.store(self.base, batch)
         if count != self.manifest.memos:
             raise BadArchive(f"The archive says that it has {self.manifest.memos} paid answers, and has {count}.")
         return count
 
-    # ------------------------------------------------------------ the end
-
     def _clear_source_schedules(self) -> None:
-        """Let no schedule look at sources of another machine before somebody has asked."""
-        rest = partial(self._run, statement=sql.CLEAR_SOURCE_SCHEDULES)
-        while self.dependencies.store.database.write(rest, durable=False):
+        """Clear all schedules, so that no source is read before a user requests it."""
+        values: dict[str, Any] = {"base_id": self.base.id, "limit": LARGEST_BATCH}
+        while self.dependencies.store.database.write(
+            lambda tx: tx.run(sql.CLEAR_SOURCE_SCHEDULES, **values), durable=False
+        ):
             pass
 
-    def _run(self, tx: Transaction, statement: object) -> int:
-        return len(tx.run(statement, base_id=self.base.id, limit=LARGEST_BATCH))  # type: ignore[arg-type]
-
     def _request_indexing(self) -> int:
-        """Ask for all documents, in bounded transactions; return how many the quota keeps out."""
+        """Request indexing of all documents; return how many the quota refuses."""
         specs = self.dependencies.adder.slot_specs(self.base)
-        held = 0
+        refused = 0
         for first in range(0, len(self.documents), ITEMS_PER_TRANSACTION):
-            portion = [
+            requests = [
                 Request(
                     base=self.base.key,
                     owner=str(item),
@@ -289,24 +264,19 @@ class _Restore:
                 )
                 for item in self.documents[first : first + ITEMS_PER_TRANSACTION]
             ]
-
-            def write(tx: Transaction, portion: list[Request] = portion) -> list[Request]:
-                lock_open_base(tx, self.base, building=False)
-                return select_live_requests(tx, portion)
-
-            answers = self.dependencies.store.admit_with(write)
-            held += sum(answer.verdict is Verdict.REJECTED for answer in answers)
-        return held
+            results = admit_live_requests(self.dependencies.store, self.base, requests, building=False)
+            refused += sum(result.verdict is Verdict.REJECTED for result in results)
+        return refused
 
     def _open(self) -> Base:
-        """Open the base, if all that was put into it is still there."""
+        """Open the base if all restored items still exist."""
 
         def write(tx: Transaction) -> Base:
             now = lock_open_base(tx, self.base, building=False)
             ((count,),) = tx.run(sql.COUNT_ITEMS, base_id=now.id)
             if count != self.manifest.items:
                 raise StateConflict(RESTORING, f"Somebody deleted items of {now.name!r} while it was being restored.")
-            opened = base_from_row(tx.run(item_statements.CLEAR_BASE_PROBLEM, id=now.id)[0])
+            opened = base_from_row(tx.run(base_statements.CLEAR_BASE_PROBLEM, id=now.id)[0])
             record_events(tx, [base_event("repaired", opened)])
             return opened
 
@@ -314,13 +284,13 @@ class _Restore:
 
 
 def _being_restored() -> Fault:
-    """Say why a base is not open yet, and who is at it."""
+    """Return the problem of a base that this process restores."""
     message = "It is being restored from an archive, or that was interrupted; if nobody is at it, delete it."
     return Fault(RESTORING, {"message": message, "holder": make_holder_name()})
 
 
 class _CountingWriter:
-    """Something that is written to, and how much that was; where it can go back, nobody does."""
+    """Counts the bytes written. It cannot seek, so `zipfile` writes a stream."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -337,7 +307,7 @@ class _CountingWriter:
 
 @contextmanager
 def _open_target(target: Path | BinaryIO) -> Iterator[IO[bytes]]:
-    """Open what is written to; a file gets its name when it is whole and safe on the disk."""
+    """Open the target; a file gets its final name when it is complete and synced."""
     if not isinstance(target, Path):
         yield target
         return
@@ -354,7 +324,7 @@ def _open_target(target: Path | BinaryIO) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _opened(archive: Path | BinaryIO) -> Iterator[BinaryIO]:
-    """Open what is read; what cannot go back is copied to a file first."""
+    """Open the archive; a stream that cannot seek is first copied to a temporary file."""
     with ExitStack() as stack:
         if isinstance(archive, Path):
             yield stack.enter_context(archive.open("rb"))

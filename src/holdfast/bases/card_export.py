@@ -1,7 +1,7 @@
-"""Study cards as files: for spreadsheets, for programs, and for Anki.
+"""Writes study cards as CSV, JSON or Anki text.
 
-The text of a card comes from documents of strangers. A spreadsheet must not take it for a formula, nor Anki for
-markup, a comment or a file of sound.
+The text of a card comes from untrusted documents. A spreadsheet must not run it as a formula, and Anki must not read it
+as markup, as a comment or as a sound file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import html
 import io
 import json
 import re
-from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from holdfast.llm import replace_surrogates
@@ -19,62 +18,60 @@ from holdfast.llm import replace_surrogates
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-HEADING_SEPARATOR = " > "  # between a document and its headings, as people read it
+    from holdfast.documents.details import Card
 
-# What a spreadsheet may take for a formula. Apostrophes before it are counted in, so that what was protected can be
-# told from what began so: whoever takes one apostrophe away has the text again.
+COLUMNS = ("question", "answer", "document", "headings", "passage", "tags")  # cards have no tags; the column is kept
+HEADING_SEPARATOR = " > "  # between a document's name and its headings
+
+# Text that a spreadsheet may take for a formula, also with leading apostrophes. So removing one apostrophe from a
+# protected cell always restores the text.
 _FORMULA = re.compile(r"'*[\s\ufeff\x00-\x20]*[=+\-@\uff1d\uff0b\uff0d\uff20]|'*[\t\r\n]")
-_NO_TAG = re.compile(r"[\s\"]+")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _ANKI_COMMAND = re.compile(r"\[(?=sound:|anki:|latex\]|/latex\]|/?\$)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardRow:
-    """A card as files have it: a question with its answer, and where it comes from."""
+def to_csv(cards: Iterable[Card]) -> str:
+    """Write cards as CSV (RFC 4180) with a header; headings are joined.
 
-    question: str
-    answer: str
-    document: str
-    headings: tuple[str, ...] = ()
-    passage: str = ""
-    tags: tuple[str, ...] = ()
-
-
-def to_csv(cards: Iterable[CardRow]) -> str:
-    """Write cards as RFC 4180 has it, with a header; headings are joined, tags have no spaces.
-
-    A field that a spreadsheet could compute begins with an apostrophe more than its text.
+    A cell that a spreadsheet could take for a formula gets an apostrophe in front.
     """
     written = io.StringIO(newline="")
     rows = csv.writer(written, quoting=csv.QUOTE_ALL)
-    rows.writerow(field.name for field in fields(CardRow))
+    rows.writerow(COLUMNS)
     for card in cards:
-        flat = (HEADING_SEPARATOR.join(card.headings), card.passage, " ".join(_tags(card)))
-        rows.writerow(
-            _harmless(replace_surrogates(value)) for value in (card.question, card.answer, card.document, *flat)
-        )
+        headings = HEADING_SEPARATOR.join(card.headings)
+        cells = (card.question, card.answer, card.name, headings, card.passage, "")
+        rows.writerow(_harmless(replace_surrogates(cell)) for cell in cells)
     return written.getvalue()
 
 
-def to_json(cards: Iterable[CardRow]) -> str:
-    """Write cards as a JSON list of objects, nothing changed."""
-    return replace_surrogates(json.dumps([asdict(card) for card in cards], ensure_ascii=False, indent=1)) + "\n"
+def to_json(cards: Iterable[Card]) -> str:
+    """Write cards as a JSON list of objects, with their texts unchanged."""
+    objects = [
+        {
+            "question": card.question,
+            "answer": card.answer,
+            "document": card.name,
+            "headings": card.headings,
+            "passage": card.passage,
+            "tags": [],
+        }
+        for card in cards
+    ]
+    return replace_surrogates(json.dumps(objects, ensure_ascii=False, indent=1)) + "\n"
 
 
-def to_anki(cards: Iterable[CardRow], *, tags: Iterable[str] = ()) -> str:
-    """Write cards as text that Anki 2.1.54 and later imports: front, back with its source, tags; these tags for all.
+def to_anki(cards: Iterable[Card]) -> str:
+    """Write cards as text that Anki 2.1.54 and later imports: the front, the back with its source, and no tags.
 
-    Columns are not named: Anki would look for their names among the fields of the note, which people have in their
-    own language. It knows a note by its front, so of cards that ask the same only the last would remain.
+    Columns have no names, because Anki would look for these among the fields of the note type, and their names depend
+    on the user's language. Anki identifies a note by its front, so of cards with the same question it keeps the last.
     """
-    shared = tuple(tags)
     lines = ["#separator:tab", "#html:true", "#tags column:3"]
     for card in cards:
-        source = HEADING_SEPARATOR.join((card.document, *card.headings))
+        source = HEADING_SEPARATOR.join((card.name, *card.headings))
         back = f"{_markup(card.answer)}<br><br><small>{_markup(source)}</small>"
-        every = replace(card, tags=(*shared, *card.tags))
-        lines.append("\t".join((_markup(card.question), back, " ".join(_tags(every)))))
+        lines.append(f"{_markup(card.question)}\t{back}\t")
     return "\n".join(lines) + "\n"
 
 
@@ -83,13 +80,7 @@ def _harmless(value: str) -> str:
 
 
 def _markup(text: str) -> str:
-    """Write a text as HTML on one line, so that it needs no quotes and shows exactly what it says."""
+    """Escape a text as HTML on one line, so that Anki shows it unchanged and it needs no quotes."""
     escaped = _ANKI_COMMAND.sub("&#91;", html.escape(replace_surrogates(text)))
     escaped = _LINE_END.sub("<br>", escaped).replace("\t", "&#9;").replace("\0", "")
     return f"&#35;{escaped[1:]}" if escaped.startswith("#") else escaped
-
-
-def _tags(card: CardRow) -> list[str]:
-    """Return the tags of a card, each once, as words."""
-    words = (_NO_TAG.sub("_", replace_surrogates(tag).strip()).strip("_") for tag in card.tags)
-    return list(dict.fromkeys(word for word in words if word))

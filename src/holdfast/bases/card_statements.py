@@ -27,7 +27,7 @@ SERVED_SET = (
         slot_is_served(slots),
     )
 )
-# A pair that went since it was chosen is left out.
+# Pairs that were removed since they were chosen are left out.
 _row = batch(owner_id=int, build=int, place=int, pair_id=int)
 PUT_CARDS = insert(cards).from_select(
     [*_row.c.keys()], select(*_row.c).select_from(_row.join(question_pairs, question_pairs.c.id == _row.c.pair_id))

@@ -1,8 +1,8 @@
-"""The study cards of a base: one set, made of the questions that its documents serve, and replaced as a whole.
+"""The study cards of a base: one set, made from the questions of its documents, and replaced as a whole.
 
-A set is a list of pairs, named by the fence of the worker that wrote it. The slot `cards` of the base says which one is
-served, so the old set is shown until the new one is complete. A card is shown only while its passage is: what a
-deleted or changed document said vanishes at once, whatever set it stands in. Making a set asks no language model.
+A set is a list of question pairs, named by the fence of the worker that wrote it. The slot `cards` of the base serves
+one set, so the old set is shown until the new one is complete. A card is shown only while its passage is served, so the
+cards of a deleted or changed document disappear at once. Making a set calls no language model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.bases import card_statements as sql
-from holdfast.bases.card_export import CardRow, to_anki, to_csv, to_json
+from holdfast.bases.card_export import to_anki, to_csv, to_json
 from holdfast.catalog import ChunkLists, read_served_chunks
 from holdfast.documents import Progress, lock_open_base, progress_of
 from holdfast.documents.details import Card, build_card
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from holdfast.indexes import IndexRegistry
 
 CARDS = "cards"  # the kind of the slot, and the name of its owner in the base
-CARDS_PER_TRANSACTION = 200  # cards written in one transaction
-CHUNKS_PER_READ = 100  # whose pairs are read at once
-CARDS_PER_READ = 200  # cards read and confirmed at once
+CARDS_PER_TRANSACTION = 200
+CHUNKS_PER_READ = 100
+CARDS_PER_READ = 200
 EXPORT_FORMATS = {"csv": to_csv, "json": to_json, "anki": to_anki}
 
 
 class QuestionSource(NamedTuple):
-    """A document whose questions are served: the list of its chunks, and the recipe of their pairs."""
+    """A document with served questions: the list of its chunks, and the recipe of their pairs."""
 
     owner: OwnerId
     build: int
@@ -49,19 +49,17 @@ class QuestionSource(NamedTuple):
 
 
 class CardCandidate(NamedTuple):
-    """A pair that may become a card."""
-
     id: int
     question: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardSetStatus:
-    """How the study cards of a base stand."""
+    """The status of the study cards of a base."""
 
     status: Status  # of the newest request
     generation: int  # of the set that is served; 0: there is none
-    cards: int  # in that set; those whose passage is not served any more are not shown
+    cards: int  # in that set, including cards whose passage is no longer served
     job: str | None
     progress: Progress | None
     error: Problem | None
@@ -71,7 +69,7 @@ NO_CARDS = CardSetStatus(status=Status.NOT_INDEXED, generation=0, cards=0, job=N
 
 
 class CardsIndexer:
-    """Builds the slot `cards` of a base."""
+    """An `Indexer` that builds the slot `cards` of a base."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -79,11 +77,11 @@ class CardsIndexer:
         self._pairs = PairStore(database)
 
     def build(self, task: Task) -> BuildResult | None:
-        """Collect what is served, each question once, and write it as a new set; None if there is nothing."""
+        """Write the served questions, without duplicates, as a new set; None if there are none."""
         with self._database.reading() as tx:
-            shown = next((build for _, build in tx.run(sql.SERVED_SET, base=task.ticket.key.base)), 0)
+            served = next((build for _, build in tx.run(sql.SERVED_SET, base=task.ticket.key.base)), 0)
             sources = [QuestionSource(*row) for row in tx.run(sql.READ_QUESTION_SOURCES, base=task.ticket.key.base)]
-        self._clear(task, keep=shown)
+        self._clear(task, keep=served)
         chosen = remove_duplicate_questions(self._collect(task, sources))
         for first in range(0, len(chosen), CARDS_PER_TRANSACTION):
             task.checkpoint(stage="publishing", step=len(sources), steps=len(sources), done=len(chosen))
@@ -91,29 +89,28 @@ class CardsIndexer:
         return BuildResult() if chosen else None
 
     def remove(self, task: Task) -> None:
-        """Remove all sets."""
         self._clear(task, keep=0)
 
     def _collect(self, task: Task, sources: Sequence[QuestionSource]) -> Iterator[CardCandidate]:
-        """Read the pairs that are served, document by document; tell how many there are so far."""
+        """Yield the served pairs, document by document, and report progress."""
         pairs = 0
         for step, source in enumerate(sources, 1):
             task.checkpoint(stage="collecting cards", step=step, steps=len(sources), done=pairs)
             chunks = self._chunk_lists.read_chunk_ids([(source.owner, source.build)])[source.owner]
             for first in range(0, len(chunks), CHUNKS_PER_READ):
-                for some in self._pairs.read_pairs(source.recipe, chunks[first : first + CHUNKS_PER_READ]).values():
-                    pairs += len(some)
-                    yield from (CardCandidate(one.id, one.pair.question) for one in some)
+                for found in self._pairs.read_pairs(source.recipe, chunks[first : first + CHUNKS_PER_READ]).values():
+                    pairs += len(found)
+                    yield from (CardCandidate(stored.id, stored.pair.question) for stored in found)
                 task.checkpoint(stage="collecting cards", step=step, steps=len(sources), done=pairs)
 
     def _write(self, task: Task, first: int, chosen: Sequence[CardCandidate]) -> None:
         ticket = task.ticket
-        rows = [[ticket.owner, ticket.fence, place, one.id] for place, one in enumerate(chosen, first + 1)]
+        rows = [[ticket.owner, ticket.fence, place, pair.id] for place, pair in enumerate(chosen, first + 1)]
         with task.guarded() as connection:
             self._database.wrap_connection(connection).run(sql.PUT_CARDS, rows)
 
     def _clear(self, task: Task, *, keep: int) -> None:
-        """Remove the sets that nobody will see again, a batch at a time."""
+        """Remove all sets except `keep`, in batches."""
         gone = LARGEST_BATCH
         while gone == LARGEST_BATCH:
             task.checkpoint(stage="removing")
@@ -123,23 +120,23 @@ class CardsIndexer:
 
 
 class StudyCards:
-    """The cards of all bases: asked for, shown and handed out."""
+    """Requests, reads and exports the cards of bases."""
 
     def __init__(self, store: SqlStore, indexes: IndexRegistry) -> None:
         self._store = store
         self._indexes = indexes
 
     def generate(self, base: Base, *, requester: str = "", priority: int = DEFAULT_PRIORITY) -> AdmissionResult:
-        """Ask for a new set; while one is being made, it is joined. `NotEnabled` where there can be no questions."""
+        """Request a new set, or join an active request; raise `NotEnabled` if the base can have no questions."""
         self._require_questions(base)
         return self._admit(base, Operation.FORCE, (SlotSpec(CARDS),), requester=requester, priority=priority)
 
     def cancel(self, base: Base, *, requester: str = "") -> AdmissionResult:
-        """Stop making a set; the one that is served stays."""
+        """Cancel the active request; the served set stays."""
         return self._admit(base, Operation.CANCEL, (), requester=requester, priority=DEFAULT_PRIORITY)
 
     def status(self, base: Base) -> CardSetStatus:
-        """Tell what is served and how far the next set is."""
+        """Return the status of the served set and of the next one."""
         try:
             owner = self._store.owner(base.key, CARDS)
         except UnknownOwner:
@@ -156,21 +153,16 @@ class StudyCards:
             error=describe_fault(slot.error),
         )
 
-    def page(self, base: Base, *, after: int = 0, limit: int = CARDS_PER_READ) -> list[Card]:
-        """Return some of the cards that may be shown, from behind a place on, each with its source."""
+    def page(self, base: Base, *, after: int = 0, limit: int | None = CARDS_PER_READ) -> list[Card]:
+        """Return up to `limit` cards after a place, each with its source; without a limit, all."""
         with self._store.database.reading() as tx:
             return list(islice(_shown(tx, base, after), limit))
 
     def export(self, base: Base, form: str) -> str:
-        """Write all cards as a file for a spreadsheet, a program or Anki."""
+        """Return all cards as text: `csv`, `json` or `anki`."""
         if form not in EXPORT_FORMATS:
             raise BadRequest(f"Cards cannot be written as {form!r}; choose one of {', '.join(EXPORT_FORMATS)}.")
-        return EXPORT_FORMATS[form](map(_row, self.list(base)))
-
-    def list(self, base: Base) -> Sequence[Card]:
-        """Return all cards that may be shown, in their order."""
-        with self._store.database.reading() as tx:
-            return list(_shown(tx, base, 0))
+        return EXPORT_FORMATS[form](self.page(base, limit=None))
 
     def _admit(
         self, base: Base, operation: Operation, slots: tuple[SlotSpec, ...], *, requester: str, priority: int
@@ -186,17 +178,17 @@ class StudyCards:
         return self._store.admit_with(write)[0]
 
     def _require_questions(self, base: Base) -> None:
-        """Refuse a base whose documents have no questions and cannot have any."""
+        """Raise `NotEnabled` if the documents of a base have no questions and cannot have any."""
         can, cannot = self._indexes.check_enabled(base)
         with self._store.database.reading() as tx:
             if QUESTIONS not in can and not tx.run(sql.READ_QUESTION_SOURCES, base=base.key):
                 here = f"The base {base.name!r} has no index `questions`; add it to its indexes."
-                why = cannot.get(QUESTIONS) or NotEnabled(here, "no_questions")
-                raise NotEnabled(f"There is nothing to make cards of. {why}", why.subcode)
+                reason = cannot.get(QUESTIONS) or NotEnabled(here, "no_questions")
+                raise NotEnabled(f"There is nothing to make cards of. {reason}", reason.subcode)
 
 
 def _shown(tx: Transaction, base: Base, after: int) -> Iterator[Card]:
-    """Read the served set in its order, as far as the passages of its cards are served, all in one snapshot."""
+    """Yield the cards of the served set whose passages are served, in one snapshot."""
     for owner, build in tx.run(sql.SERVED_SET, base=base.key):
         while rows := tx.run(sql.READ_CARDS, owner_id=owner, build=build, after=after, limit=CARDS_PER_READ):
             after = rows[-1][0]
@@ -209,13 +201,3 @@ def _shown(tx: Transaction, base: Base, after: int) -> Iterator[Card]:
             for place, recipe, chunk, question, answer in rows:
                 if chunk in sources[recipe]:
                     yield build_card(place, question, answer, sources[recipe][chunk])
-
-
-def _row(card: Card) -> CardRow:
-    return CardRow(
-        question=card.question,
-        answer=card.answer,
-        document=card.name,
-        headings=tuple(card.headings),
-        passage=card.passage,
-    )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanup:
-    """Removes what nothing needs any more, in portions."""
+    """Runs all garbage collectors."""
 
     store: SqlStore
     indexes: IndexRegistry
@@ -37,9 +37,9 @@ class Cleanup:
     eraser: Eraser
 
     def run(self, limit: int) -> int:
-        """Run every collector once; return how much the busiest one removed, so that `limit` means there is more.
+        """Run every collector once; return the most that one of them removed. If that is `limit`, there is more.
 
-        A collector that fails holds up no other, such as one of an index whose store is down. The first error is
+        A collector that fails, such as for an index whose store is down, does not stop the others. The first error is
         raised at the end.
         """
         self.indexes.maintain(limit)
@@ -58,7 +58,7 @@ class Cleanup:
                 removed = max(removed, collect(limit))
             except HoldfastError as error:
                 failed.append(error)
-        if removed < limit:  # else more is removed soon, and is erased together with this
+        if removed < limit:  # otherwise the next run removes more, and erases it together with this
             self.eraser.run_due()
         if failed:
             raise failed[0]

@@ -1,8 +1,8 @@
-"""The life of a base: made, renamed, set otherwise, failed and repaired, emptied, deleted.
+"""Creates, renames, changes, repairs, clears and deletes bases.
 
-Settings take effect at once for what comes; what is there is brought along by the slot `rollout`. Deleting closes the
-base in one transaction: from then on nothing of it is shown, nothing can be added, and its name is free. What is left
-goes in bounded transactions that any process may go on with, and the row of the base goes last.
+Changed settings apply at once to new documents; the slot `rollout` applies them to existing ones. A delete closes the
+base in one transaction: from then on it is hidden, nothing can be added, and its name is free. Its data is removed in
+bounded transactions, which any process can continue. The row of the base is removed last.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from holdfast.bases import rollout
 from holdfast.bases import statements as sql
 from holdfast.bases.cards import CARDS
 from holdfast.bases.rollout import ROLLOUT
-from holdfast.catalog import BaseSettings, base_event, base_from_row, error_to_json
+from holdfast.catalog import BaseSettings, base_event, base_from_row
 from holdfast.content.chunking import ChunkingRules
-from holdfast.documents import lock_open_base
+from holdfast.documents import lock_open_base, require_open
 from holdfast.engine import Operation, Request, SlotState
 from holdfast.engine.store import LARGEST_BATCH, make_storable, record_events, write_quota
 from holdfast.errors import (
@@ -48,68 +48,58 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 LONGEST_NAME = 200
-RESTORING = "being_restored"  # the problem of a base that an archive is read into
+RESTORING = "being_restored"  # the problem of a base that is being restored
 
 
 class BaseChange(NamedTuple):
-    """A base as it is now, and the rollout that brings its documents along; None where nothing needs to be done."""
+    """The changed base, and the admitted rollout; None if its documents need no rollout."""
 
     base: Base
     rollout: AdmissionResult | None
 
 
 class Bases:
-    """The bases of one database."""
-
-    def __init__(self, store: SqlStore, catalogue: Catalog, indexes: IndexRegistry, removing: DocumentRemover) -> None:
+    def __init__(self, store: SqlStore, catalog: Catalog, indexes: IndexRegistry, remover: DocumentRemover) -> None:
         self._store = store
-        self._catalog = catalogue
+        self._catalog = catalog
         self._indexes = indexes
-        self._remover = removing
-        self._compared = False  # whether what is served was compared with what this process would make
-
-    # ------------------------------------------------------------ making and looking
+        self._remover = remover
+        self._compared = False  # whether this process has compared the served recipes with its own
 
     def create(self, name: str, settings: BaseSettings | None = None, problem: Fault | None = None) -> Base:
-        """Create a base; of many who want the same name at once one gets it. With a problem it is not open yet."""
+        """Create a base, or raise `NameTaken`. A base with a `problem` refuses work until the problem is cleared."""
         wanted = settings or BaseSettings()
-        spelled = _checked_name(name)
+        normalised = _checked_name(name)
         self._check(wanted)
-        return self._catalog.create_base(spelled, wanted, problem)
+        return self._catalog.create_base(normalised, wanted, problem)
 
     def list(self) -> list[Base]:
-        """Read all bases, by name."""
+        """Return all bases, ordered by name."""
         return self._catalog.bases()
 
     def find(self, name: str) -> Base:
-        """Find a base by its name."""
+        """Return the base with this name, or raise `UnknownBase`."""
         base = self._catalog.find_base(to_nfc(name)) if make_storable(name) == name else None
         if base is None:
             raise UnknownBase(name)
         return base
 
     def read(self, base: Base) -> Base:
-        """Read a base as it is now: name, settings, problem."""
-        now = self._catalog.base(base.id)
-        if now is None or now.deleting:
-            raise UnknownBase(base.name)
-        return now
+        """Return the current state of a base, or raise `UnknownBase`."""
+        return require_open(self._catalog.base(base.id), base.name)
 
     def not_enabled(self, base: Base) -> dict[str, NotEnabled]:
-        """Return the indexes that the base wants and cannot have here, each with the reason."""
+        """Return the indexes of the base that cannot run here, each with the reason."""
         return self._indexes.check_enabled(base)[1]
 
     def read_rollout_slot(self, base: Base) -> Slot | None:
-        """Return how far the documents are brought along; None if that was never needed."""
+        """Return the slot `rollout`; None if the base never had one."""
         try:
             return self._store.slot(base.key, ROLLOUT, ROLLOUT)
         except (UnknownOwner, UnknownSlot):
             return None
 
-    # ------------------------------------------------------------ changing
-
     def rename(self, base: Base, name: str) -> Base:
-        """Give a base another name."""
         wanted = _checked_name(name)
 
         def write(tx: Transaction) -> Base:
@@ -119,10 +109,10 @@ class Bases:
         return self._store.database.write(write, durable=True)
 
     def change(self, base: Base, settings: BaseSettings, *, name: str | None = None, requester: str = "") -> BaseChange:
-        """Set a base otherwise; its documents follow in the background, and what they have is served until then.
+        """Change the settings of a base, and its name in the same transaction.
 
-        With a name it is also renamed, in the same transaction: both happen or neither. In a base that has failed
-        nothing follows before it is repaired.
+        The documents follow in the background; the old content stays served until then. In a failed base they follow
+        after a repair.
         """
         wanted = None if name is None else _checked_name(name)
         self._check(settings)
@@ -150,28 +140,28 @@ class Bases:
         return BaseChange(changed, answers[0] if answers else None)
 
     def repair(self, base: Base, *, requester: str = "") -> BaseChange:
-        """Try again what made a base fail; if it works now, build what is missing, also what failed before.
+        """Probe the providers of a failed base once; if they work, open the base and build what is missing or failed.
 
-        The provider is asked once. If it still cannot be used the base stays failed, with the new reason.
+        If they still fail, the base stays failed with the new reason, and `BaseFailed` is raised.
         """
         now = self.read(base)
         if now.problem is not None and now.problem.code == RESTORING:
             raise StateConflict(RESTORING, f"Nothing can repair {base.name!r}: {now.problem.params['message']}")
         self._probe(now)
-        mended = base
+        repaired = base
 
         def write(tx: Transaction) -> list[Request]:
-            nonlocal mended
+            nonlocal repaired
             lock_open_base(tx, base, building=False)
-            mended = base_from_row(tx.run(sql.CLEAR_BASE_PROBLEM, id=base.id)[0])
-            record_events(tx, [base_event("repaired", mended)])
-            return [self._build_rollout_request(tx, mended, self._indexes.specs(mended), requester)]
+            repaired = base_from_row(tx.run(sql.CLEAR_BASE_PROBLEM, id=base.id)[0])
+            record_events(tx, [base_event("repaired", repaired)])
+            return [self._build_rollout_request(tx, repaired, self._indexes.specs(repaired), requester)]
 
         answers = self._store.admit_with(write)
-        return BaseChange(mended, answers[0])
+        return BaseChange(repaired, answers[0])
 
     def _probe(self, base: Base) -> None:
-        """Ask each index that can be asked whether it could be built now."""
+        """Call the probe of each enabled index that has one; record and raise the first failure."""
         specs = self._indexes.specs(base)
         for kind in self._indexes.check_enabled(base)[0]:
             probe = getattr(self._indexes[kind], "probe", None)
@@ -180,33 +170,27 @@ class Bases:
             try:
                 probe(base, self._catalog.get_or_create_recipe(base, kind, json.loads(specs[kind])))
             except WorkError as error:
-                problem = error_to_json(error)
-
-                def fail(tx: Transaction, problem: str = problem) -> None:
-                    failed = tx.run(sql.UPDATE_BASE_PROBLEM, id=base.id, problem=problem)
-                    record_events(tx, [base_event("failed", base_from_row(row)) for row in failed])
-
-                self._store.database.write(fail, durable=True)
+                self._catalog.fail_base(base.key, error, replace=True)
                 raise BaseFailed(base.name, str(error)) from error
 
-    def _build_rollout_request(self, tx: Transaction, base: Base, again: Collection[str], requester: str) -> Request:
-        """Ask for a rollout; what an unfinished one would have tried again, this one does."""
+    def _build_rollout_request(
+        self, tx: Transaction, base: Base, retry_kinds: Collection[str], requester: str
+    ) -> Request:
+        """Return the request for a rollout. It also retries the kinds that an unfinished rollout would have retried."""
         unfinished = {
             kind
             for _, state, payload in tx.run(sql.READ_SLOTS_OF_OWNER, base=base.key, owner=ROLLOUT)
             if state != SlotState.READY
             for kind in json.loads(payload or "[]")
         }
-        return rollout.request(base, self._indexes.specs(base), {*again, *unfinished}, requester)
-
-    # ------------------------------------------------------------ emptying and deleting
+        return rollout.request(base, self._indexes.specs(base), {*retry_kinds, *unfinished}, requester)
 
     def clear(self, base: Base, *, requester: str = "") -> None:
-        """Delete all items of a base, and its cards; name and settings stay."""
+        """Delete all items and cards of a base; name and settings stay."""
         self._remover.clear(base, [CARDS], requester=requester)
 
     def delete(self, base: Base, *, requester: str = "") -> None:
-        """Delete a base with all that is in it: from now on it is found nowhere, and its name is free."""
+        """Delete a base with everything in it: it is hidden at once, and its name is free."""
 
         def close(tx: Transaction) -> None:
             now = lock_open_base(tx, base, building=False)
@@ -218,19 +202,19 @@ class Bases:
             pass
 
     def continue_background_work(self, limit: int = LARGEST_BATCH) -> int:
-        """Go on with deleted bases, and bring along what another version or model made; return how much it was."""
+        """Continue to remove deleted bases, and roll out outdated ones; return the amount of work done."""
         with self._store.database.reading() as tx:
             closed = [base_from_row(row) for row in tx.run(sql.CLOSED_BASES)]
         done = 0
         for base in closed:
             try:
                 done += self._hide_and_request_clean_up(base, limit) or self._remove(base, limit)
-            except HoldfastError:  # it is tried again in the next round, and holds up no other base
+            except HoldfastError:  # retried in the next round; the other bases continue
                 log.exception("base.not_removed base=%d", base.id)
         return done + self._roll_out_outdated_bases()
 
     def _hide_and_request_clean_up(self, base: Base, limit: int, requester: str = "") -> int:
-        """Hide items of a closed base, and then ask for the clean-up of what has slots; return how much it was."""
+        """Hide items of a closed base, then request the clean-up of its owners; return how many."""
         hidden = self._store.database.write(
             lambda tx: tx.run(sql.HIDE_ITEMS, base_id=base.id, limit=limit), durable=True
         )
@@ -245,7 +229,7 @@ class Bases:
         return len(owners)
 
     def _remove(self, base: Base, limit: int) -> int:
-        """Remove what is left of a closed base when all its items are gone: recipes with their tables, the row last."""
+        """Remove a closed base without items: its recipes with their tables, then its row."""
         with self._store.database.reading() as tx:
             if not tx.run(sql.SELECT_EMPTY_BASE, id=base.id):
                 return 0
@@ -263,7 +247,7 @@ class Bases:
         return self._store.database.write(remove, durable=True)
 
     def _remove_recipe(self, kind: str, recipe: Recipe, limit: int) -> None:
-        """Remove a recipe with all that was made by it; that of a package that is not installed here is left."""
+        """Remove a recipe with all its rows, unless the package of its index is not installed here."""
         if kind in self._indexes.kinds:
             index = self._indexes[kind]
             while chunks := index.scan(recipe, 0, limit):
@@ -273,10 +257,8 @@ class Bases:
             return
         self._store.database.write(lambda tx: tx.run(sql.REMOVE_LAST_RECIPE, recipe=recipe.id), durable=True)
 
-    # ------------------------------------------------------------ what changed while nobody was here
-
     def _roll_out_outdated_bases(self) -> int:
-        """Once in a process: bring along the documents that another model or version made; return how many bases."""
+        """Roll out bases with documents of another model or version, once per process; return how many."""
         if self._compared:
             return 0
         self._compared = True
@@ -286,13 +268,13 @@ class Bases:
         def write(tx: Transaction) -> list[Request]:
             now = lock_open_base(tx, base, building=True)
             specs = self._indexes.specs(now)
-            asked = tx.run(sql.READ_SLOTS_OF_OWNER, base=now.key, owner=ROLLOUT)
-            if any((mark or "").partition(":")[0] == rollout.digest(specs, now) for mark, _, _ in asked):
-                return []  # whatever is left of it was left on purpose
+            requested = tx.run(sql.READ_SLOTS_OF_OWNER, base=now.key, owner=ROLLOUT)
+            if any((mark or "").partition(":")[0] == rollout.digest(specs, now) for mark, _, _ in requested):
+                return []  # this rollout was already requested
             used = tx.run(sql.USED_RECIPES, base=now.key)
-            other = {kind for kind, spec in used if specs.get(kind, spec) != spec}
+            outdated = {kind for kind, spec in used if specs.get(kind, spec) != spec}
             dropped = {kind for kind, _ in used} - {CONTENT, *now.settings.indexes}
-            return [self._build_rollout_request(tx, now, other, "")] if other or dropped else []
+            return [self._build_rollout_request(tx, now, outdated, "")] if outdated or dropped else []
 
         try:
             return bool(self._store.admit_with(write))
@@ -300,7 +282,7 @@ class Bases:
             return False
 
     def _check(self, settings: BaseSettings) -> None:
-        """Refuse settings that no document could be indexed with here."""
+        """Raise `BadSettings` for settings that cannot work here."""
         ChunkingRules(size=settings.chunk_size, overlap=settings.chunk_overlap)
         unknown = [kind for kind in settings.indexes if kind not in self._indexes.kinds]
         if unknown:
@@ -308,7 +290,7 @@ class Bases:
 
 
 def _rename(tx: Transaction, base: Base, name: str) -> Base:
-    """Give a base another name, unless another base has it."""
+    """Rename a base, or raise `NameTaken`."""
     if tx.run(sql.SELECT_BASE_WITH_SAME_NAME, id=base.id, name=name):
         raise NameTaken(name)
     renamed = base_from_row(tx.run(sql.RENAME_BASE, id=base.id, name=name)[0])
@@ -317,7 +299,7 @@ def _rename(tx: Transaction, base: Base, name: str) -> Base:
 
 
 def _checked_name(given: str) -> str:
-    """Return the name of a base in the spelling under which it is stored, if it can have this name."""
+    """Return the normalised name of a base, or raise `BadRequest`."""
     name = to_nfc(given)
     if (
         not name.strip()

@@ -1,7 +1,7 @@
-"""Whether the providers of a base answer: each is asked something harmless, at once and with little patience.
+"""Tests whether the providers of a base answer, with one small call each and a short timeout.
 
-A pause that other work observes is not minded: whoever tries wants to know how it is now. What it costs is on the
-ledger of the base, and its budget holds.
+A test ignores the circuit breaker that pauses other work, because it reports the current state. Its cost is on the
+ledger of the base, and the budget applies.
 """
 
 from __future__ import annotations
@@ -21,72 +21,71 @@ if TYPE_CHECKING:
     from holdfast.indexes import Tools
     from holdfast.llm import MeteredProvider
 
-LEDGER_KIND = "trial"  # on the ledger
+LEDGER_KIND = "trial"  # the kind of the calls on the ledger
 EMBEDDING, CHAT = "embedding", "chat"
 OFFLINE, NO_PROVIDER = "offline", "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderTestResult:
-    """What came of asking a provider of a base something harmless."""
+    """The result of testing one provider of a base."""
 
     role: str  # embedding or chat
-    provider: str  # the host that was asked; offline: this machine; none: there is no language model
+    provider: str  # the host that was called; offline: this machine; none: no language model
     model: str | None
     ok: bool
     took_ms: float
-    message: str  # what is wrong, and what to do
+    message: str  # for people: what is wrong, and what to do
     code: str | None  # of the error
 
 
 class ProviderTester:
-    """Tries the providers that `tools` have; `hosts` says where each role is asked."""
+    """Tests the providers of bases; `hosts` has the host of each role."""
 
     def __init__(self, tools: Tools, hosts: dict[str, str]) -> None:
         self._tools = tools
         self._hosts = hosts
 
     def run(self, base: Base) -> list[ProviderTestResult]:
-        """Ask each provider of a base once."""
+        """Call each provider of a base once."""
         return [self._embedding(base), self._chat(base)]
 
     def _embedding(self, base: Base) -> ProviderTestResult:
         provider = self._tools.embedder_of(base)
 
-        def ask() -> None:
-            for why in provider.charge_to(base, LEDGER_KIND).embed([PROBE_TEXT]).refused.values():
-                raise why
+        def call() -> None:
+            for error in provider.charge_to(base, LEDGER_KIND).embed([PROBE_TEXT]).refused.values():
+                raise error
 
-        return self._tried(EMBEDDING, provider, provider.embedding_model, ask)
+        return self._tried(EMBEDDING, provider, provider.embedding_model, call)
 
     def _chat(self, base: Base) -> ProviderTestResult:
         provider = self._tools.speaker_of(base)
         if provider.chat_model is None:
-            said = "No language model is set, or the base may not ask one; whatever needs none works without."
+            message = "No language model is set, or the base may not ask one; whatever needs none works without."
             return ProviderTestResult(
-                role=CHAT, provider=NO_PROVIDER, model=None, ok=True, took_ms=0.0, message=said, code=None
+                role=CHAT, provider=NO_PROVIDER, model=None, ok=True, took_ms=0.0, message=message, code=None
             )
         return self._tried(
             CHAT, provider, provider.chat_model, lambda: provider.charge_to(base, LEDGER_KIND).complete(PROBE_PROMPT)
         )
 
     def _tried(
-        self, role: str, provider: MeteredProvider, model: str | None, ask: Callable[[], object]
+        self, role: str, provider: MeteredProvider, model: str | None, call: Callable[[], object]
     ) -> ProviderTestResult:
         host = self._hosts.get(role, OFFLINE) if provider.paid else OFFLINE
         began = time.perf_counter()
-        problem: HoldfastError | None = None
+        message, code = "It answers." if provider.paid else "This machine embeds by itself; nobody is asked.", None
         try:
-            ask()
+            call()
         except HoldfastError as error:
-            problem = error
-        took = round((time.perf_counter() - began) * 1000, 1)
-        if problem is None:
-            said = "It answers." if provider.paid else "This machine embeds by itself; nobody is asked."
-            return ProviderTestResult(
-                role=role, provider=host, model=model, ok=True, took_ms=took, message=said, code=None
-            )
-        code = problem.code if isinstance(problem, WorkError) else "bad_settings"
+            message, code = str(error), error.code if isinstance(error, WorkError) else "bad_settings"
         return ProviderTestResult(
-            role=role, provider=host, model=model, ok=False, took_ms=took, message=str(problem), code=code
+            role=role,
+            provider=host,
+            model=model,
+            ok=code is None,
+            took_ms=round((time.perf_counter() - began) * 1000, 1),
+            message=message,
+            code=code,
         )

@@ -1,8 +1,9 @@
-"""The slot `rollout` of a base: brings its documents to what the base wants now, some at a time.
+"""The slot `rollout` of a base: applies changed settings to its documents, in batches.
 
-It only asks: each document is then built, or loses an index, by itself, while what it had before is served. Whether a
-document needs anything is read from its slots, so whoever goes on after a crash asks for nothing twice. A document that
-is at work is left for another round. None is asked twice in one rollout, whatever came of the first time.
+A rollout only makes requests. Each document is then built, or loses an index, on its own, while its old content stays
+served. The slots of a document show what it needs, so a rollout that continues after a crash requests nothing twice.
+Documents with active work are left for another round. A rollout requests each document at most once, regardless of the
+result.
 """
 
 from __future__ import annotations
@@ -34,33 +35,31 @@ if TYPE_CHECKING:
     from holdfast.indexes import IndexRegistry
 
 ROLLOUT = "rollout"  # the kind of the slot, and the name of its owner in the base
-DOCUMENTS_PER_TRANSACTION = 100  # documents asked for in one transaction
-RETRY_AFTER = timedelta(seconds=30)  # when documents are looked at again that were at work
-GRACE = timedelta(minutes=1)  # a claim may be this much younger than a change, and not know of it yet
+DOCUMENTS_PER_TRANSACTION = 100
+RETRY_AFTER = timedelta(seconds=30)  # when documents with active work are checked again
+GRACE = timedelta(minutes=1)  # work claimed this long after a change may still use the old settings
 
 
 class DocumentSlot(NamedTuple):
-    """How one slot of a document stands."""
-
     kind: str
     state: SlotState
     recipe: int | None
     claimed_at: Moment | None
-    payload: str | None  # of its job: what was asked for by a rollout names the rollout's job
+    payload: str | None  # of its job; a rollout writes the id of its own job here
 
 
 class RolloutTarget(NamedTuple):
-    """What the documents of a base should have."""
+    """The desired state of the documents of a base."""
 
-    recipes: Mapping[str, int]  # by kind: what is served should be made by it
-    kept_kinds: Collection[str]  # kinds that stay, also those that cannot be built for now
-    retry_kinds: Collection[str]  # kinds that are tried again where they failed
+    recipes: Mapping[str, int]  # by kind: the recipe that a document should serve
+    kept_kinds: Collection[str]  # kinds that are not dropped, also if they cannot be built now
+    retry_kinds: Collection[str]  # kinds that are built again where they failed
     job: JobId  # of the rollout
-    since: Moment  # what was claimed before may not know what is wanted
+    since: Moment  # work claimed before may use the old settings
 
 
 class DocumentPlan(NamedTuple):
-    """What is to be asked for a document now, and whether it must be looked at once more."""
+    """The kinds to build and to drop for a document now, and whether to check it again later."""
 
     build: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
@@ -68,18 +67,19 @@ class DocumentPlan(NamedTuple):
 
 
 def plan_document(slots: Sequence[DocumentSlot], target: RolloutTarget) -> DocumentPlan:
-    """Tell what a document needs."""
     live = {one.kind: one for one in slots if one.state is not SlotState.DELETING}
     if not live:
         return DocumentPlan()
-    going = {one.kind for one in slots} - live.keys()
+    dropping_kinds = {one.kind for one in slots} - live.keys()
     drop = tuple(
         kind for kind, one in live.items() if kind not in target.kept_kinds or _failed_and_unbuildable(one, target)
     )
-    build = tuple(kind for kind in target.recipes if kind not in going and _outdated(kind, live.get(kind), target))
+    build = tuple(
+        kind for kind in target.recipes if kind not in dropping_kinds and _outdated(kind, live.get(kind), target)
+    )
     if CONTENT in live and live[CONTENT].state is SlotState.CANCELLED and CONTENT not in build:
-        build = ()  # a person stopped it before there was anything to build upon
-    wait = bool(going & target.recipes.keys())
+        build = ()  # a user cancelled it before there was content to build from
+    wait = bool(dropping_kinds & target.recipes.keys())
     if not any(one.state in ACTIVE_STATES for one in live.values()):
         return DocumentPlan(build, drop, wait)
     early = any(one.state is SlotState.RUNNING and (one.claimed_at or 0) < target.since for one in live.values())
@@ -87,12 +87,12 @@ def plan_document(slots: Sequence[DocumentSlot], target: RolloutTarget) -> Docum
 
 
 def _failed_and_unbuildable(one: DocumentSlot, target: RolloutTarget) -> bool:
-    """Tell whether a slot failed, serves nothing, and cannot be built for now: it is no fault of its document."""
+    """Return whether a slot failed, serves nothing, and cannot be built now. The document is not to blame."""
     return one.kind not in target.recipes and one.state is SlotState.FAILED and one.recipe is None
 
 
 def _outdated(kind: str, one: DocumentSlot | None, target: RolloutTarget) -> bool:
-    """Tell whether a slot is not what is wanted and will not become it by itself."""
+    """Return whether a slot needs a request to reach the desired state."""
     if one is None:
         return True
     if one.payload == target.job or one.state in ACTIVE_STATES:
@@ -100,8 +100,8 @@ def _outdated(kind: str, one: DocumentSlot | None, target: RolloutTarget) -> boo
     return one.recipe != target.recipes[kind] if one.state is SlotState.READY else kind in target.retry_kinds
 
 
-def request(base: Base, specs: Mapping[str, str], again: Collection[str], requester: str = "") -> Request:
-    """Ask for a rollout, in the place of one that is under way; `again` are the kinds that are tried again."""
+def request(base: Base, specs: Mapping[str, str], retry_kinds: Collection[str], requester: str = "") -> Request:
+    """Return the request for a rollout, which replaces an active one; `retry_kinds` are retried where they failed."""
     return Request(
         base=base.key,
         owner=ROLLOUT,
@@ -111,26 +111,26 @@ def request(base: Base, specs: Mapping[str, str], again: Collection[str], reques
         priority=LOWEST_PRIORITY,
         cause="settings",
         requester=requester,
-        payload=json.dumps(sorted(again)),
+        payload=json.dumps(sorted(retry_kinds)),
     )
 
 
 def digest(specs: Mapping[str, str], base: Base) -> str:
-    """Name what a rollout leads to."""
+    """Return a hash of the desired state."""
     return sha256(json.dumps([sorted(specs.items()), sorted(base.settings.indexes)]).encode()).hexdigest()
 
 
 class RolloutIndexer:
-    """An `Indexer`: builds the slot `rollout` of a base."""
+    """An `Indexer` that builds the slot `rollout` of a base."""
 
-    def __init__(self, store: SqlStore, catalogue: Catalog, indexes: IndexRegistry, adding: DocumentAdder) -> None:
+    def __init__(self, store: SqlStore, catalog: Catalog, indexes: IndexRegistry, adder: DocumentAdder) -> None:
         self._store = store
-        self._catalog = catalogue
+        self._catalog = catalog
         self._indexes = indexes
-        self._adder = adding
+        self._adder = adder
 
     def build(self, task: Task) -> BuildResult:
-        """Go through the documents and ask for what each needs; wait if some of them are at work."""
+        """Request what each document needs; raise `RetryLater` while some have active work."""
         try:
             left = self._walk(task)
         except (UnknownBase, BaseFailed) as error:
@@ -145,11 +145,11 @@ class RolloutIndexer:
         return BuildResult()
 
     def remove(self, task: Task) -> None:
-        """Nothing is kept here."""
+        """Remove nothing: the slot has no rows of its own."""
         task.checkpoint(stage="removing")
 
     def _walk(self, task: Task) -> int:
-        """Ask for what the documents need; return how many must be looked at again."""
+        """Request what the documents need; return how many must be checked again."""
         base = self._catalog.base(int(task.ticket.key.base))
         if base is None:
             raise UnknownBase(task.ticket.key.base)
@@ -167,7 +167,7 @@ class RolloutIndexer:
             after, done, left = page.documents[-1], done + len(page.documents), left + page.left
 
     def _target(self, base: Base, job: JobId) -> RolloutTarget:
-        asked = self._store.job(job)
+        rollout_job = self._store.job(job)
         specs = self._indexes.specs(base)
         return RolloutTarget(
             recipes={
@@ -175,15 +175,15 @@ class RolloutIndexer:
                 for kind, spec in specs.items()
             },
             kept_kinds={CONTENT, *base.settings.indexes},
-            retry_kinds=json.loads(asked.payload or "[]"),
+            retry_kinds=json.loads(rollout_job.payload or "[]"),
             job=job,
-            since=Moment(asked.created_at + micros(GRACE)),
+            since=Moment(rollout_job.created_at + micros(GRACE)),
         )
 
     def _request_batch(
         self, task: Task, base: Base, target: RolloutTarget, after: int, *, dropping: bool
     ) -> RolloutBatch:
-        """Ask for the next documents, in one transaction: what they lose, or what they get."""
+        """Request the drops, or the builds, of the next documents in one transaction."""
         page = RolloutBatch([])
 
         def write(tx: Transaction) -> list[Request]:
@@ -200,7 +200,7 @@ class RolloutIndexer:
                 document: plan_document(slots, target)
                 for document, slots in _read_document_slots(tx, documents).items()
             }
-            page = RolloutBatch(documents, sum(one.wait for one in needs.values()))  # as it stands if this is run again
+            page = RolloutBatch(documents, sum(plan.wait for plan in needs.values()))
             specs = () if dropping else self._adder.slot_specs(now)
             return [
                 Request(
@@ -224,11 +224,11 @@ class RolloutIndexer:
 
 
 class RolloutBatch(NamedTuple):
-    """The documents of one transaction, and how many of them must be looked at again."""
+    """The documents of one transaction, and how many of them must be checked again."""
 
     documents: list[int]
     left: int = 0
-    quota_exhausted: bool = False  # by the quota of the base
+    quota_exhausted: bool = False  # the quota of the base refused some
 
 
 def _read_document_slots(tx: Transaction, documents: Sequence[int]) -> dict[int, list[DocumentSlot]]:

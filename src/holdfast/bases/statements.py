@@ -1,4 +1,4 @@
-"""Statements about bases: settings, closing, clean-up, and the documents that a rollout visits."""
+"""Statements about bases: settings, deleting, clean-up and rollout."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ SELECT_BASE_WITH_SAME_NAME = select(bases.c.id).where(
     bases.c.name == text_param("name"), BASE_OPEN, bases.c.id != int_param("id")
 )
 RENAME_BASE = update(bases).values(name=text_param("name")).where(_this, BASE_OPEN).returning(*bases.c)
-# All that is stored, also what only a newer version knows.
+# Everything stored, also settings that only a newer version knows.
 STORED_SETTINGS = select(bases.c.settings).where(_this)
 WRITE_SETTINGS = update(bases).values(settings=text_param("settings")).where(_this, BASE_OPEN).returning(*bases.c)
-_fail = update(bases).values(problem=text_param("problem")).where(_this, BASE_OPEN).returning(*bases.c)
-UPDATE_BASE_PROBLEM = _fail.where(bases.c.problem.is_not(None))
 CLEAR_BASE_PROBLEM = update(bases).values(problem=None).where(_this, BASE_OPEN).returning(*bases.c)
 CLOSE_BASE = update(bases).values(deleting=literal_column("1")).where(_this, BASE_OPEN).returning(bases.c.id)
 CLOSED_BASES = select(bases).where(bases.c.deleting == literal_column("1")).order_by(bases.c.id)
-_document, _looker = owners.alias("document"), owners.alias("looker")
+_document = owners.alias("document")
 _of_base = items.c.base_id == int_param("base_id")
 _some = select(items.c.id).where(_of_base, ITEM_VISIBLE).limit(LIMIT)
 HIDE_ITEMS = (
@@ -58,7 +56,7 @@ READ_SLOTS_OF_OWNER = (
 
 _by_it = select(slots.c.id).where(slots.c.recipe == recipes.c.id, slots.c.built > 0).exists()
 USED_RECIPES = select(recipes.c.kind, recipes.c.spec).where(recipes.c.base == text_param("base"), _by_it)
-# Of a base that is being deleted, when nobody is left who could make rows by it.
+# Of a base that is being deleted and has no owners left, so no worker can add rows.
 REMOVE_LAST_RECIPE = delete(recipes).where(
     recipes.c.id == int_param("recipe"), ~select(owners.c.id).where(owners.c.base == recipes.c.base).exists()
 )

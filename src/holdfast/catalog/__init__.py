@@ -1,4 +1,4 @@
-"""What is stored about documents: bases, items, recipes, chunk lists, files. SQL and value types, no operations."""
+"""Storage of bases, items, recipes, chunk lists and files: SQL and value types, no operations."""
 
 from typing import TYPE_CHECKING
 
@@ -46,8 +46,8 @@ from holdfast.catalog.repository import (
     Recipe,
     base_event,
     base_from_row,
-    error_to_json,
     fault_from_json,
+    fault_to_json,
     fold_name,
     item_from_row,
     item_removed_event,
@@ -129,8 +129,8 @@ __all__ = [
     "builds",
     "chunks",
     "confirm_chunks",
-    "error_to_json",
     "fault_from_json",
+    "fault_to_json",
     "fold_name",
     "item_from_row",
     "item_removed_event",

@@ -1,8 +1,8 @@
-"""The bytes of documents: one file a blob, named by its hash and an id of its own, never written twice.
+"""Stores the bytes of documents. A blob is one file, named by its hash and a unique id, and is never written twice.
 
-A row names a blob only after its bytes are safe on the disk, and a file is removed only after the row is gone for good,
-so a row never names a file that is not there. Equal bytes of two documents are two files: removing one never asks
-who else has it.
+A row references a blob only after its bytes are synced to the disk, and a file is removed only after its row. So a row
+never references a missing file. Two documents with equal bytes have two files, so removing one needs no reference
+count.
 """
 
 from __future__ import annotations
@@ -25,29 +25,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BLOCK_BYTES = 1 << 20
-UNFINISHED_SUFFIX = ".part"  # how the name of a file ends that is being written
-SHARD = 1  # letters of the hash that name a folder: few, because each is synced for a batch of blobs
-ID_LENGTH = 16  # letters at the end of a name that no other blob has
+UNFINISHED_SUFFIX = ".part"  # of a file that is being written
+SHARD = 1  # leading characters of the hash that name a folder; a batch syncs each folder, so there are few
+ID_LENGTH = 16  # characters of the unique id at the end of a name
 SHARD_NAME = re.compile(rf"[0-9a-f]{{{SHARD}}}")
 NAME_PATTERN = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}")
 
 
 def new_id() -> str:
-    """Return an id that no blob has."""
     return secrets.token_hex(ID_LENGTH // 2)
 
 
 class ByteReader(Protocol):
-    """What bytes are read from."""
-
     def read(self, size: int, /) -> bytes:
-        """Read on, at most so many; nothing at the end."""
+        """Read up to `size` bytes; empty at the end."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """Bytes that are safe on the disk."""
+    """A written and synced file."""
 
     name: str
     digest: str
@@ -55,7 +52,7 @@ class Blob:
 
 
 class BlobStore:
-    """A folder of blobs; `alone` is false if other files of ours are in it, such as the database."""
+    """A folder of blobs; `alone` is false if it also holds other files of Holdfast, such as the database."""
 
     def __init__(self, folder: Path, *, alone: bool = True) -> None:
         self._folder = folder
@@ -63,25 +60,28 @@ class BlobStore:
 
     @contextmanager
     def write_batch(
-        self, next_id: Callable[[], str] = new_id, go_on: Callable[[], None] = lambda: None
+        self, next_id: Callable[[], str] = new_id, on_block: Callable[[], None] = lambda: None
     ) -> Iterator[Callable[[ByteReader], Blob]]:
-        """Give a function that copies bytes into a new blob; at the end of the block they all survive a power cut.
+        """Write blobs that are all synced when the `with` block ends, or all removed if it fails.
 
-        A block that fails leaves none of them; on a full disk it raises `StoreFull`. `next_id` gives the id of each
-        blob; `go_on` is called after each block of bytes.
+        Yields a function that copies bytes into a new blob. Raises `StoreFull` on a full disk. `next_id` returns the
+        id of each blob; `on_block` is called after each block of bytes.
+
+            with blobs.write_batch() as put:
+                blob = put(file)
         """
-        with reporting_full_disk(IN_DATA_FOLDER), self._write_batch(next_id, go_on) as put:
+        with reporting_full_disk(IN_DATA_FOLDER), self._write_batch(next_id, on_block) as put:
             yield put
 
     @contextmanager
     def _write_batch(
-        self, next_id: Callable[[], str], go_on: Callable[[], None]
+        self, next_id: Callable[[], str], on_block: Callable[[], None]
     ) -> Iterator[Callable[[ByteReader], Blob]]:
         make_private_folder(self._folder)
         blobs: list[Blob] = []
 
         def put(source: ByteReader) -> Blob:
-            blobs.append(self._write_blob(source, next_id(), go_on))
+            blobs.append(self._write_blob(source, next_id(), on_block))
             return blobs[-1]
 
         try:
@@ -93,8 +93,8 @@ class BlobStore:
                 self.remove(blob.name)
             raise
 
-    def _write_blob(self, source: ByteReader, id_: str, go_on: Callable[[], None]) -> Blob:
-        """Write one blob; its name is not safe yet."""
+    def _write_blob(self, source: ByteReader, id_: str, on_block: Callable[[], None]) -> Blob:
+        """Write one blob. Its directory entry is not synced yet."""
         unfinished = self._folder / f"{id_}{UNFINISHED_SUFFIX}"
         digest, size = hashlib.sha256(), 0
         try:
@@ -103,7 +103,7 @@ class BlobStore:
                     digest.update(block)
                     size += len(block)
                     file.write(block)
-                    go_on()
+                    on_block()
                 file.flush()
                 os.fsync(file.fileno())
             name = f"{digest.hexdigest()}-{id_}"
@@ -114,13 +114,13 @@ class BlobStore:
         return Blob(name=name, digest=digest.hexdigest(), size=size)
 
     def path(self, name: str) -> Path:
-        """Return where a blob is; what is no name of a blob leads nowhere."""
+        """Return the path of a blob; raise `BadRequest` for anything that is not the name of a blob."""
         if not NAME_PATTERN.fullmatch(name):
             raise BadRequest(f"{name!r} is not the name of a blob; it was not given out by `put`.")
         return self._folder.joinpath(name[:SHARD], name)
 
     def names(self, after: str, limit: int) -> list[str]:
-        """Name the blobs there are, in order, from behind `after` on."""
+        """Return the names of up to `limit` blobs after the name `after`, in order."""
         found: list[str] = []
         for shard in sorted(_listed(self._folder)):
             if shard >= after[:SHARD] and len(shard) == SHARD and len(found) < limit:
@@ -130,24 +130,19 @@ class BlobStore:
         return found[:limit]
 
     def written_at(self, name: str) -> float | None:
-        """Tell when a blob was written, by the clock of its disk; None if it is gone."""
+        """Return when a blob was written, by the clock of its disk; None if it is gone."""
         with suppress(FileNotFoundError):
             return self.path(name).stat().st_mtime
         return None
 
     def digest(self, name: str) -> str | None:
-        """Return the SHA-256 of the bytes as they are now; None if they are gone."""
-        digest = hashlib.sha256()
-        try:
-            with self.path(name).open("rb") as file:
-                while block := file.read(BLOCK_BYTES):
-                    digest.update(block)
-        except FileNotFoundError:
-            return None
-        return digest.hexdigest()
+        """Return the SHA-256 of the file as it is now; None if it is gone."""
+        with suppress(FileNotFoundError), self.path(name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        return None
 
     def unfinished(self, before: float = math.inf) -> list[str]:
-        """Name the files that were begun, or those of them that were not written to since then."""
+        """Return the names of unfinished files that were last written before `before`."""
         found = []
         for name in _listed(self._folder):
             with suppress(FileNotFoundError):
@@ -156,24 +151,23 @@ class BlobStore:
         return found
 
     def list_foreign_files(self) -> list[str]:
-        """Name the files and folders that we did not write, by their paths in the folder."""
+        """Return files and folders that Holdfast did not write, as paths relative to the folder."""
         found = []
         for name in _listed(self._folder):
             if SHARD_NAME.fullmatch(name) and (self._folder / name).is_dir():
                 inside = _listed(self._folder / name)
                 found += [
-                    f"{name}/{one}" for one in inside if not (NAME_PATTERN.fullmatch(one) and one.startswith(name))
+                    f"{name}/{file}" for file in inside if not (NAME_PATTERN.fullmatch(file) and file.startswith(name))
                 ]
             elif self._alone and not name.endswith(UNFINISHED_SUFFIX):
                 found.append(name)
         return sorted(found)
 
     def remove_unfinished(self, name: str) -> None:
-        """Remove a file that was begun and not finished."""
         (self._folder / name).unlink(missing_ok=True)
 
     def remove_ids(self, ids: Collection[str]) -> None:
-        """Remove the blobs that have these ids, whatever their bytes are, also those that were not finished."""
+        """Remove the blobs with these ids, finished or not."""
         for id_ in ids:
             self.remove_unfinished(f"{id_}{UNFINISHED_SUFFIX}")
         for shard in _listed(self._folder):
@@ -183,21 +177,21 @@ class BlobStore:
                         self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Remove a blob that no row names any more."""
+        """Remove a blob that no row references."""
         with suppress(FileNotFoundError):
             self.path(name).unlink()
 
 
 def _listed(folder: Path) -> list[str]:
-    """Name what is in a folder; nothing if it is not there."""
+    """List a folder; empty if it does not exist."""
     try:
-        return os.listdir(folder)  # noqa: PTH208 - names, and not a path for each
+        return os.listdir(folder)  # noqa: PTH208 - names only, without a Path object for each
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def _rename(file: Path, target: Path) -> None:
-    """Rename a file into a folder, which is made for the first one in it."""
+    """Rename a file; create the target folder if it does not exist."""
     try:
         file.rename(target)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""A build is a list of chunks, written by the worker that holds the slot `content`, and named by its fence.
+"""A build is a list of chunks. The worker that holds the slot `content` writes it; the fence of the slot names it.
 
-A chunk is a text under its headings in one document. A build that finds a chunk of an earlier one lists it again, so
-rows that indexes made for it stay where they are, and an edit costs only what it changed.
+A chunk is a text under its headings in one document. A new build lists the unchanged chunks of an earlier build again.
+So their index rows stay valid, and an edit costs only what it changed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     NumberedChunk = tuple[int, str, "ChunkDraft"]
 
-CHUNKS_PER_TRANSACTION = 200  # chunks written in one transaction
+CHUNKS_PER_TRANSACTION = 200
 
 
 class ChunkDraft(NamedTuple):
-    """A chunk as it is written: where it stands in the text, under which headings, and what it says."""
+    """A chunk before it is stored: its offsets in the text, its headings and its text."""
 
     start: int
     body: int
@@ -35,33 +35,33 @@ class ChunkDraft(NamedTuple):
 
 
 class ChunkText(NamedTuple):
-    """A chunk as an index sees it."""
+    """A chunk as an index reads it."""
 
     chunk: int
     headings: tuple[str, ...]
     text: str
-    opening: bool  # the document begins with it
+    opening: bool  # the first chunk of the document
 
     @property
     def whole(self) -> str:
-        """The text with the headings it stands under: what is understood best without its surroundings."""
+        """The headings and the text: what a model needs to understand the chunk without its context."""
         return "\n".join((*self.headings, self.text)) if self.headings else self.text
 
 
 class ListedChunk(NamedTuple):
-    """A chunk in its place in a build."""
+    """A chunk and its position in a build."""
 
     chunk: int
     ordinal: int
     start: int
-    body: int  # what precedes it repeats the chunk before
+    body: int  # where its own text begins; the part before it overlaps with the previous chunk
     stop: int
     headings: tuple[str, ...]
     text: str
 
 
 class TextFacts(NamedTuple):
-    """What is known of the whole text of a build."""
+    """Facts about the whole text of a build."""
 
     title: str | None
     pages: Sequence[int]
@@ -72,40 +72,40 @@ class TextFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkBatch:
-    """Some chunks of a build, each with its ordinal and digest."""
+    """Some chunks of a build, each with its ordinal and digest; the first batch also has the facts."""
 
     owner: OwnerId
     build: int
-    facts: TextFacts | None  # with the first portion
+    facts: TextFacts | None  # in the first batch of a build only
     chunks: Sequence[NumberedChunk]
 
     def __len__(self) -> int:
-        """Return how many rows there are to write: each chunk, and its place in the list."""
+        """Return the number of rows to write: two for each chunk."""
         return 2 * len(self.chunks)
 
 
 class ChunkLists:
-    """Writes and reads lists of chunks."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def write(self, tx: Transaction, portions: Sequence[ChunkBatch]) -> None:
-        """Write portions of builds, within a transaction that proved that their workers hold the slots.
+    def write(self, tx: Transaction, batches: Sequence[ChunkBatch]) -> None:
+        """Write batches of builds, in a transaction that has already checked the fences of their slots.
 
-        The first portion of a build begins it. A chunk that is known is listed again.
+        The first batch of a build also creates the build. Chunks that exist are listed again, not written again.
         """
-        self._begin(tx, [portion for portion in portions if portion.facts is not None])
-        listed = [(portion, *one) for portion in portions for one in portion.chunks]
-        found = tx.run(sql.SELECT_KNOWN_CHUNKS, [[portion.owner, digest] for portion, _, digest, _ in listed])
+        self._begin(tx, [batch for batch in batches if batch.facts is not None])
+        listed = [(batch, *numbered) for batch in batches for numbered in batch.chunks]
+        found = tx.run(sql.SELECT_KNOWN_CHUNKS, [[batch.owner, digest] for batch, _, digest, _ in listed])
         known = {(owner, digest): chunk for owner, digest, chunk in found}
-        headings = {one: to_json(one) for one in {part.headings for _, _, _, part in listed}}  # many share theirs
+        headings = {
+            path: to_json(path) for path in {part.headings for _, _, _, part in listed}
+        }  # many chunks share theirs
         made = tx.run(
             sql.CREATE_CHUNKS,
             [
-                [portion.owner, digest, headings[part.headings], part.text, int(ordinal == 0)]
-                for portion, ordinal, digest, part in listed
-                if (portion.owner, digest) not in known
+                [batch.owner, digest, headings[part.headings], part.text, int(ordinal == 0)]
+                for batch, ordinal, digest, part in listed
+                if (batch.owner, digest) not in known
             ],
         )
         known |= {(owner, digest): chunk for owner, digest, chunk in made}
@@ -113,30 +113,29 @@ class ChunkLists:
             sql.INSERT_LIST_ENTRIES,
             [
                 [
-                    portion.owner, known[portion.owner, digest], portion.build, ordinal,
+                    batch.owner, known[batch.owner, digest], batch.build, ordinal,
                     part.start, part.body, part.stop,
                 ]
-                for portion, ordinal, digest, part in listed
+                for batch, ordinal, digest, part in listed
             ],
         )  # fmt: skip
 
-    def _begin(self, tx: Transaction, portions: Sequence[ChunkBatch]) -> None:
-        """Write down new builds."""
-        mark_for_gc(tx, [portion.owner for portion in portions])
+    def _begin(self, tx: Transaction, batches: Sequence[ChunkBatch]) -> None:
+        mark_for_gc(tx, [batch.owner for batch in batches])
         tx.run(
             sql.INSERT_BUILDS,
             [
                 [
-                    portion.owner, portion.build, facts.title, to_json(facts.pages),
+                    batch.owner, batch.build, facts.title, to_json(facts.pages),
                     to_json({"metadata": dict(facts.metadata), "warnings": facts.warnings}), facts.length,
                 ]
-                for portion in portions
-                if (facts := portion.facts) is not None
+                for batch in batches
+                if (facts := batch.facts) is not None
             ],
         )  # fmt: skip
 
     def read_chunk_ids(self, sources: Sequence[tuple[OwnerId, int]]) -> dict[OwnerId, list[int]]:
-        """Read the chunks of builds of different owners, each in order."""
+        """Read the chunk ids of one build each of several owners, in the order of the text."""
         with self._database.reading() as tx:
             rows = tx.run(sql.READ_LISTS, sources)
         found: dict[OwnerId, list[tuple[int, int]]] = {owner: [] for owner, _ in sources}
@@ -145,15 +144,15 @@ class ChunkLists:
         return {owner: [chunk for _, chunk in sorted(chunks)] for owner, chunks in found.items()}
 
     def read_texts(self, chunks: Sequence[int]) -> list[ChunkText]:
-        """Read what chunks say, in the order asked for."""
+        """Read chunks in the order of their ids as given; chunks that are gone are left out."""
         with self._database.reading() as tx:
             rows = tx.run(sql.READ_CHUNKS, [[chunk] for chunk in chunks])
-        headings = {one: tuple(json.loads(one)) for one in {row[1] for row in rows}}  # many share theirs
+        headings = {path: tuple(json.loads(path)) for path in {row[1] for row in rows}}  # mostly shared
         found = {id_: ChunkText(id_, headings[above], text, bool(opening)) for id_, above, text, opening in rows}
         return [found[chunk] for chunk in chunks if chunk in found]
 
     def read_listed_chunks(self, owner: OwnerId, build: int, *, first: int = 0, limit: int = 100) -> list[ListedChunk]:
-        """Read a build from a place on."""
+        """Read up to `limit` chunks of a build, from the ordinal `first` on."""
         with self._database.reading() as tx:
             rows = tx.run(sql.READ_LISTED_CHUNKS, owner_id=owner, build=build, first=first, limit=limit)
         return [
@@ -163,29 +162,28 @@ class ChunkLists:
 
 
 def number_chunks(parts: Iterable[ChunkDraft]) -> Iterator[list[NumberedChunk]]:
-    """Give each chunk its ordinal and a digest of what it is, in portions.
+    """Give each chunk its ordinal and its digest, in batches.
 
-    Equal chunks of a document are told apart by counting them, so each keeps its row when another one goes. What opens
-    a document is another chunk than the same text in its middle, because indexes may see more in it.
+    The digest contains the occurrence number of equal chunks, so each keeps its row when another one disappears. It
+    also contains whether the chunk opens the document, because indexes may treat that chunk differently.
     """
     seen: dict[str, int] = {}
-    portion: list[NumberedChunk] = []
+    batch: list[NumberedChunk] = []
     for ordinal, part in enumerate(parts):
-        said = "\0".join((*part.headings, part.text))
-        occurrence = seen[said] = seen.get(said, 0) + 1
+        content = "\0".join((*part.headings, part.text))
+        occurrence = seen[content] = seen.get(content, 0) + 1
         digest = blake2b(
-            f"{occurrence}\0{ordinal == 0}\0{said}".encode("utf-8", "surrogatepass"), digest_size=16
+            f"{occurrence}\0{ordinal == 0}\0{content}".encode("utf-8", "surrogatepass"), digest_size=16
         ).hexdigest()
-        portion.append((ordinal, digest, part))
-        if len(portion) == CHUNKS_PER_TRANSACTION:
-            yield portion
-            portion = []
-    if portion:
-        yield portion
+        batch.append((ordinal, digest, part))
+        if len(batch) == CHUNKS_PER_TRANSACTION:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def to_json(value: Any) -> str:
-    """Return a value as it is kept: JSON as short as it can be read by people."""
     return _JSON.encode(value)
 
 
@@ -193,15 +191,15 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 def mark_for_gc(tx: Transaction, owners: Iterable[int]) -> None:
-    """Let the garbage collector check the builds of owners again."""
+    """Mark the builds of owners for the garbage collector, which skips settled builds."""
     tx.run(sql.UNSETTLE_BUILDS, [[owner] for owner in owners])
 
 
 def read_chunk_owners(tx: Transaction, chunks: Iterable[int]) -> list[tuple[int, int]]:
-    """Read which owner each chunk belongs to; a chunk that is gone is left out."""
+    """Return chunks with their owners; chunks that are gone are left out."""
     return [(chunk, owner) for chunk, owner in tx.run(sql.READ_CHUNK_OWNERS, [[chunk] for chunk in chunks])]
 
 
 def read_chunks_of_base(tx: Transaction, base: str) -> list[tuple[Any, ...]]:
-    """Read all chunks of a base, each with its owner."""
+    """Return all live chunks of a base with their owners."""
     return tx.run(sql.READ_CHUNKS_OF_BASE, base=base)

@@ -32,7 +32,6 @@ _row = batch(owner_id=int, build=int)
 READ_LISTS = select(list_entries.c.owner_id, list_entries.c.chunk_id, list_entries.c.ordinal).select_from(
     list_entries.join(_row, and_(list_entries.c.owner_id == _row.c.owner_id, list_entries.c.build == _row.c.build))
 )
-READ_BUILD = select(builds).where(builds.c.owner_id == int_param("owner_id"), builds.c.build == int_param("build"))
 READ_LISTED_CHUNKS = (
     select(
         chunks.c.id,

@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Text, and_, cast, literal_column, select
 from holdfast.catalog.tables import bases, builds, chunks, items
 from holdfast.engine.store import slots
 
-SOURCE_PREFIX = "source:"  # how the owner begins that looks at an item's source
+SOURCE_PREFIX = "source:"  # of the owner of the slot `source` of an item
 
-# Literals, so that partial indexes are used.
+# Literals instead of parameters, so that the database uses its partial indexes.
 ITEM_VISIBLE = items.c.deleting == literal_column("0")
 ITEM_DELETING = items.c.deleting == literal_column("1")
 BASE_OPEN = bases.c.deleting == literal_column("0")
@@ -30,7 +30,7 @@ BUILD_STALE = and_(~BUILD_SERVED, ~_being_written)  # a build that no slot serve
 
 
 def owner_matches_item(owner: Any, prefix: str = "") -> ColumnElement[bool]:
-    """Hold for the owner of slots that belongs to the item."""
+    """Match the owner of the item's slots; with `SOURCE_PREFIX`, for the owner of its slot `source`."""
     key = cast(items.c.id, Text)
     return and_(
         owner.c.base == cast(items.c.base_id, Text),
@@ -39,5 +39,5 @@ def owner_matches_item(owner: Any, prefix: str = "") -> ColumnElement[bool]:
 
 
 def slot_is_served(slot: Any) -> ColumnElement[bool]:
-    """Hold when this slot shows something: a generation was published, and it is not being deleted."""
+    """Match slots that serve a published generation and are not being deleted."""
     return and_(slot.c.built > 0, slot.c.state != literal_column("'deleting'"))

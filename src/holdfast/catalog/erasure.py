@@ -23,7 +23,7 @@ from holdfast.db import Obstacle, SecureDeleteStage
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from holdfast.clock import Moment
     from holdfast.db import Database, Transaction
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 OVERWRITE_SPACING = timedelta(minutes=1)  # between two attempts to overwrite, of all processes
-CLEANUP_WAIT = timedelta(minutes=5)  # how long a clean-up that continues is waited for
+CLEANUP_WAIT = timedelta(minutes=5)  # how long an overwrite waits for a clean-up that continues
 QUIET = timedelta(minutes=5)  # without a job, before the file is compacted
 COMPACT_SPACING = timedelta(hours=1)  # between two compactions
 COMPACT_RETRY = timedelta(minutes=10)  # after an attempt that was prevented
@@ -48,7 +48,7 @@ class PendingErasure(NamedTuple):
 
 
 class ErasureState(NamedTuple):
-    """What each stage has still to do; None: it is complete."""
+    """What each stage still has to do; None if it is complete."""
 
     overwrite: PendingErasure | None
     compact: PendingErasure | None
@@ -58,6 +58,9 @@ class _Count(NamedTuple):
     removed: int
     overwritten: int
     compacted: int
+
+    def done(self, stage: SecureDeleteStage) -> int:
+        return self.overwritten if stage is SecureDeleteStage.OVERWRITE else self.compacted
 
 
 class _Times(NamedTuple):
@@ -74,9 +77,7 @@ class _Records(NamedTuple):
 
     def left(self, stage: SecureDeleteStage) -> dict[str, int]:
         """Return the places where a stage is not complete, and which count completes it."""
-        if stage is SecureDeleteStage.OVERWRITE:
-            return {place: one.removed for place, one in self.counts.items() if one.removed > one.overwritten}
-        return {place: one.removed for place, one in self.counts.items() if one.removed > one.compacted}
+        return {place: one.removed for place, one in self.counts.items() if one.removed > one.done(stage)}
 
 
 class _Activity(NamedTuple):
@@ -94,7 +95,6 @@ class Eraser:
         self._compact_limit = compact_limit
 
     def read_state(self) -> ErasureState:
-        """Return what each stage has still to do."""
         with self._database.reading() as tx:
             records = _read(tx)
         return ErasureState(
@@ -102,7 +102,7 @@ class Eraser:
         )
 
     def run_due(self) -> None:
-        """Run the stages that are due. Never raises for a database that refuses: it is tried again later."""
+        """Run the stage that is due. Errors of the database are recorded, not raised; the stage runs again later."""
         state = self.read_state()
         if state.overwrite is not None:
             self._overwrite(at_once=False)
@@ -110,7 +110,7 @@ class Eraser:
             self._compact(at_once=False)
 
     def run_now(self) -> ErasureState:
-        """Run both stages now, whatever the size of the database; return what is left."""
+        """Run both stages now, regardless of the size of the database; return what is left."""
         if self.read_state().overwrite is None or self._overwrite(at_once=True):
             self._compact(at_once=True)
         return self.read_state()
@@ -120,30 +120,32 @@ class Eraser:
         return self._overwrite(at_once=True) and self.read_state().overwrite is None
 
     def _overwrite(self, *, at_once: bool) -> bool:
-        due = self._claim(SecureDeleteStage.OVERWRITE, at_once=at_once)
-        if due is None:
-            return False
-        try:
-            obstacle = self._database.overwrite(sorted(due.keys() - NOT_FTS))
-        except (OSError, StoreError):
-            log.exception("erase.overwrite_failed")
-            obstacle = Obstacle.FAILED
-        return self._record(SecureDeleteStage.OVERWRITE, due, obstacle)
+        return self._attempt(
+            SecureDeleteStage.OVERWRITE,
+            lambda due: self._database.overwrite(sorted(due.keys() - NOT_FTS)),
+            at_once=at_once,
+        )
 
     def _compact(self, *, at_once: bool) -> bool:
-        """Compact; what was removed but not yet overwritten is left for the next time."""
-        due = self._claim(SecureDeleteStage.COMPACT, at_once=at_once)
+        """Compact. Data that was removed but not yet overwritten is left for the next time."""
+        limit = None if at_once else self._compact_limit
+        return self._attempt(SecureDeleteStage.COMPACT, lambda _: self._database.compact(limit), at_once=at_once)
+
+    def _attempt(
+        self, stage: SecureDeleteStage, erase: Callable[[Mapping[str, int]], Obstacle | None], *, at_once: bool
+    ) -> bool:
+        due = self._claim(stage, at_once=at_once)
         if due is None:
             return False
         try:
-            obstacle = self._database.compact(None if at_once else self._compact_limit)
+            obstacle = erase(due)
         except (OSError, StoreError):
-            log.exception("erase.compact_failed")
+            log.exception("erase.%s_failed", stage)
             obstacle = Obstacle.FAILED
-        return self._record(SecureDeleteStage.COMPACT, due, obstacle)
+        return self._record(stage, due, obstacle)
 
     def _claim(self, stage: SecureDeleteStage, *, at_once: bool) -> dict[str, int] | None:
-        """Return the counts that an attempt completes, if it is due; then no process tries for a while."""
+        """Return the counts that this attempt completes, or None if it is not due; other processes then wait."""
         if not at_once:
             with self._database.reading() as tx:
                 records, activity = _read(tx), _activity(tx)
@@ -164,7 +166,7 @@ class Eraser:
         return self._database.write(work, durable=False)
 
     def _record(self, stage: SecureDeleteStage, due: Mapping[str, int], obstacle: Obstacle | None) -> bool:
-        """Record how an attempt ended; return whether it was completed."""
+        """Record the result of an attempt; return whether it succeeded."""
 
         def work(tx: Transaction) -> None:
             if obstacle is not None:
@@ -203,13 +205,11 @@ def _pending(records: _Records, stage: SecureDeleteStage) -> PendingErasure | No
     if not left:
         return None
     documents, times = records.counts[sql.DOCUMENTS], records.stages[stage]
-    done = documents.overwritten if stage is SecureDeleteStage.OVERWRITE else documents.compacted
     obstacle = None if times.obstacle is None else Obstacle(times.obstacle)
-    return PendingErasure(documents.removed - done, times.since, obstacle, times.blocked_since)
+    return PendingErasure(documents.removed - documents.done(stage), times.since, obstacle, times.blocked_since)
 
 
 def _due(stage: SecureDeleteStage, records: _Records, activity: _Activity) -> bool:
-    """Decide whether it is time for a stage."""
     times, now = records.stages[stage], activity.now
     if stage is SecureDeleteStage.OVERWRITE:
         early = activity.cleaning and _within(times.since, now, CLEANUP_WAIT)
@@ -220,5 +220,5 @@ def _due(stage: SecureDeleteStage, records: _Records, activity: _Activity) -> bo
 
 
 def _within(moment: Moment | None, now: Moment, span: timedelta) -> bool:
-    """Return whether a moment was less than so long ago; a clock that was set back does not count."""
+    """Return whether a moment is less than `span` ago; False if the clock was set back behind it."""
     return moment is not None and moment <= now < moment + micros(span)

@@ -1,4 +1,4 @@
-"""The statements about deleted data that is still on the disk."""
+"""Statements about deleted data that is still on the disk."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Records of files that no item names, so that a crash or a lost connection leaves no file behind.
+"""Records files that no item references, so that a crash or a lost connection leaves no orphaned file.
 
-An upload records the file before it writes the bytes. The transaction in which an item names the file deletes the
-record, and is refused if the record is gone. So an upload whose transaction was rejected, or ended in a way that nobody
-knows, leaves a record exactly when no item names its file. The upload extends its records while it writes. A record
-whose time is over, or whose process is dead, is settled: first it is marked as given up, which no upload can undo, then
-the file is removed, then the record.
+An upload records the file before it writes the bytes. The transaction that stores the item deletes the record, and
+fails if the record is gone. So if that transaction is rejected, or its outcome is unknown, the record exists exactly
+when no item references the file. The upload extends its records while it writes. A record that has expired, or whose
+process is dead, is settled in three steps: mark it as given up, which no upload can undo; remove the file; delete the
+record.
 
-A transaction that takes a file away from an item records that the file is to be removed. The file is removed after the
-commit; after a crash the record is settled like the others.
+A transaction that replaces or removes the file of an item records that the file must be removed. The file is removed
+after the commit. After a crash, the record is settled like the others.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-LEASE = timedelta(minutes=2)  # how long a record is left alone
+LEASE = timedelta(minutes=2)  # how long a record is valid without being extended
 EXTEND_SECONDS = LEASE.total_seconds() / 4
 
 
 class UploadExpired(StoreError):
-    """The record of an upload is gone, so its file may be gone, too: nothing was written."""
+    """The record of an upload is gone, so its file may be gone too. Nothing was written."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class UploadExpired(StoreError):
 
 
 class FileRecord(NamedTuple):
-    """A file that no item names."""
+    """A file that no item references."""
 
     id: str
     name: str | None
@@ -55,7 +55,7 @@ class FileRecord(NamedTuple):
 
 
 class UploadRecords:
-    """The records of one upload; its files have these ids."""
+    """The records of one upload, and the ids of its files."""
 
     def __init__(self, records: FileRecords, ids: Sequence[str]) -> None:
         self._records = records
@@ -64,11 +64,13 @@ class UploadRecords:
         self._extended = time.monotonic()
 
     def next_id(self) -> str:
-        """Return the id of the next file."""
         return next(self._free)
 
     def extend(self) -> None:
-        """Extend the records now and then; if the database is away the upload goes on, and may be refused later."""
+        """Extend the records if a quarter of the lease has passed.
+
+        If the database is down, the upload continues. It fails later if its records have expired.
+        """
         if time.monotonic() >= self._extended + EXTEND_SECONDS:
             self._extended = time.monotonic()
             with suppress(StoreError):
@@ -76,7 +78,10 @@ class UploadRecords:
 
 
 class FileRecords:
-    """Keeps the records of one database, and removes files that no item names."""
+    """Keeps the file records of one database, and removes files that no item references.
+
+    `holder` names this process; `dead` returns whether another process is known to be dead.
+    """
 
     def __init__(
         self,
@@ -86,14 +91,13 @@ class FileRecords:
         holder: str = "",
         dead: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`holder` names this process, and `dead` tells whether another one is known to be gone."""
         self._database = database
         self.blobs = blobs
         self._holder = holder
         self._dead = dead
 
     def record(self, count: int) -> UploadRecords:
-        """Record files that are about to be written; the record survives a power cut."""
+        """Record files before they are written, in a durable transaction."""
         ids = [new_id() for _ in range(count)]
         if ids:
             self._database.write(
@@ -102,16 +106,15 @@ class FileRecords:
         return UploadRecords(self, ids)
 
     def extend(self, ids: Sequence[str]) -> None:
-        """Leave records alone for another while."""
         self._database.write(lambda tx: tx.run(sql.RENEW_FILES, _rows(ids), lease=micros(LEASE)), durable=False)
 
     def remove_later(self, tx: Transaction, names: Sequence[str]) -> None:
-        """Record, in the transaction that takes files away from items, that they are to be removed."""
+        """Record files for removal, in the transaction that removes their references."""
         rows = [[parse_blob_id(name), name] for name in names]
         tx.run(sql.REMOVE_FILES_LATER, rows, holder=self._holder, lease=micros(LEASE))
 
     def remove(self, names: Sequence[str], ids: Iterable[str] = ()) -> None:
-        """Remove files that no item names, and then their records; what fails now is settled later."""
+        """Remove files that no item references, then their records. If that fails, the records are settled later."""
         gone = {parse_blob_id(name) for name in names}
         try:
             for name in names:
@@ -121,37 +124,37 @@ class FileRecords:
             log.warning("files.not_removed count=%d error=%s", len(gone), error)
 
     def remove_due_files(self, limit: int) -> int:
-        """Remove the files of records that are due; return how many records were settled."""
+        """Settle records that have expired or whose process is dead; return how many."""
         with self._database.reading() as tx:
             found = [FileRecord(*row) for row in tx.run(sql.READ_FILE_RECORDS)]
-        due = [one for one in found if self.abandoned(one)][:limit]
-        given_up = self._give_up([one for one in due if one.name is None])
-        leaving = {one.id for one in due if one.name == ""} | given_up
+        due = [record for record in found if self.abandoned(record)][:limit]
+        given_up = self._give_up([record for record in due if record.name is None])
+        leaving = {record.id for record in due if record.name == ""} | given_up
         if leaving:
             self.blobs.remove_ids(leaving)
-        named = [one.name for one in due if one.name]
+        named = [record.name for record in due if record.name]
         for name in named:
             self.blobs.remove(name)
         self._forget(leaving | {parse_blob_id(name) for name in named})
         return len(leaving) + len(named)
 
     def abandoned(self, record: FileRecord) -> bool:
-        """Tell whether nobody is at work on a file any more."""
+        """Return whether the process that wrote this record no longer works on the file."""
         return record.due or self._dead(record.holder)
 
     def in_use(self) -> set[str]:
-        """Return the ids of files that an upload is writing now."""
+        """Return the ids of files that uploads are writing now."""
         with self._database.reading() as tx:
             found = [FileRecord(*row) for row in tx.run(sql.READ_FILE_RECORDS)]
-        return {one.id for one in found if one.name is None and not self.abandoned(one)}
+        return {record.id for record in found if record.name is None and not self.abandoned(record)}
 
     def _give_up(self, records: Sequence[FileRecord]) -> set[str]:
-        """Mark uploads as given up, unless they were extended or admitted meanwhile."""
+        """Mark uploads as given up, except those that were extended or admitted in the meantime."""
 
         def work(tx: Transaction) -> set[str]:
             gone: set[str] = set()
             for dead in (False, True):
-                rows = [[one.id, one.holder] for one in records if self._dead(one.holder) is dead]
+                rows = [[record.id, record.holder] for record in records if self._dead(record.holder) is dead]
                 gone |= {id_ for (id_,) in tx.run(sql.GIVE_UP_FILES, rows, dead=int(dead))}
             return gone
 
@@ -164,14 +167,14 @@ class FileRecords:
 
 
 def release_file_records(tx: Transaction, names: Sequence[str]) -> None:
-    """Delete the records of files that items name from now on; refuse if one of them was given up."""
+    """Delete the records of files that items now reference; raise `UploadExpired` if one was given up."""
     ids = {parse_blob_id(name) for name in names}
     if len(tx.run(sql.RELEASE_FILE_RECORDS, _rows(ids))) < len(ids):
         raise UploadExpired
 
 
 def parse_blob_id(name: str) -> str:
-    """Return the part of a blob's name that is its own."""
+    """Return the unique id at the end of a blob's name."""
     return name[-ID_LENGTH:]
 
 

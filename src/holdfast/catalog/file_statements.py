@@ -1,4 +1,4 @@
-"""Statements about files that no item names."""
+"""Statements about files that no item references."""
 
 from __future__ import annotations
 

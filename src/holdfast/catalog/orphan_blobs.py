@@ -1,12 +1,13 @@
-"""Files that no item names: those of uploads that came to nothing, and those that no record tells of.
+"""Collects files that no item references: files of failed uploads, and files without a record.
 
 Recorded files (see `file_records`) are settled as soon as their upload is given up. A file without a record was left by
-an earlier version, or by a process that was stopped for long and went on writing. The sweep removes it when it is a day
-old; the doctor reports it at once. How old a file is only says that it is worth a look: clocks jump, and an upload may
-be slow. The database decides. In one transaction in which nobody adds anything, a blob that no row names is
-*condemned*: from then on no row can name it, and only then the file goes. An upload that comes too late is refused, and
-has to be made again; it never names a file that is not there. The names of condemned blobs are kept, since names are
-never used twice.
+an earlier version, or by a process that was suspended for a long time and then continued to write. The sweep removes
+such a file when it is a day old; the doctor reports it at once.
+
+The age only selects candidates, because clocks jump and uploads may be slow. The database decides: one transaction,
+which locks all bases, marks blobs without a row as *condemned*. From then on no row can reference them, and only then
+the file is removed. An upload that comes too late fails and must be repeated; it never references a missing file. The
+names of condemned blobs are kept, because names are never used twice.
 """
 
 from __future__ import annotations
@@ -27,59 +28,54 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.db import Database, Transaction
 
-ORPHAN_AGE = timedelta(days=1)  # what is younger may still get its row
+ORPHAN_AGE = timedelta(days=1)  # younger files may still get a row
 
 
 class OrphanBlobCollector:
-    """Goes round the files of one database, some at a time."""
+    """Scans the files of one database in batches and removes orphans."""
 
     def __init__(self, database: Database, files: FileRecords, clock: Clock) -> None:
         self._database = database
-        self._files = files
+        self.files = files
         self._blobs = files.blobs
         self._clock = clock
         self._after = ""
 
     def sweep(self, limit: int) -> int:
-        """Settle records, look at the next files, and remove old ones that no row names; return how many went."""
-        settled = self._files.remove_due_files(limit)
+        """Settle due records, check the next files, and remove old orphans; return how many were removed."""
+        settled = self.files.remove_due_files(limit)
         before = self._clock.now() / 1_000_000 - ORPHAN_AGE.total_seconds()
         unfinished = self.remove_unfinished(before) if not self._after else 0
         left, self._after = self.find_orphans(self._after, limit, before)
         return settled + unfinished + len(self.remove(left))
 
-    def remove_due_files(self, limit: int) -> int:
-        """Remove the files of uploads that were given up; return how many records were settled."""
-        return self._files.remove_due_files(limit)
-
     def find_orphans(self, after: str, limit: int, before: float = math.inf) -> tuple[list[str], str]:
-        """Name the files that no row names, among the next from behind `after` on, and where to go on.
+        """Return the orphans among the next `limit` files after the name `after`, and the name to continue from.
 
-        That is nowhere when all were seen. Files that an upload is writing are not named, nor those that were written
-        to since `before`.
+        The name is empty after the last file. Files that an upload is writing, or that were written since `before`,
+        are not orphans.
         """
         seen = self._blobs.names(after, limit)
-        writing = self._files.in_use()
+        writing = self.files.in_use()
         chosen = [name for name in seen if parse_blob_id(name) not in writing and self._older(name, before)]
         with self._database.reading() as tx:
             return _unnamed(tx, chosen), seen[-1] if len(seen) == limit else ""
 
     def remove(self, names: Sequence[str]) -> list[str]:
-        """Remove files that no row names and none will; return those that went."""
+        """Condemn and remove files that no row references; return the removed names."""
         gone = self._database.write(lambda tx: _condemn(tx, names), durable=True) if names else []
         for name in gone:
             self._blobs.remove(name)
         return gone
 
     def unfinished(self, before: float = math.inf) -> list[str]:
-        """Name the files that were begun and that no upload is writing."""
+        """Return unfinished files that no upload is writing."""
         found = self._blobs.unfinished(before)
-        writing = self._files.in_use()
-        still = set(self._blobs.unfinished())  # an upload may have finished one meanwhile
+        writing = self.files.in_use()
+        still = set(self._blobs.unfinished())  # an upload may have finished one in the meantime
         return [name for name in found if name in still and name.removesuffix(UNFINISHED_SUFFIX) not in writing]
 
     def remove_unfinished(self, before: float = math.inf) -> int:
-        """Remove them; return how many."""
         found = self.unfinished(before)
         for name in found:
             self._blobs.remove_unfinished(name)
@@ -90,7 +86,7 @@ class OrphanBlobCollector:
 
 
 def refuse_condemned(tx: Transaction, names: Sequence[str]) -> None:
-    """Refuse to name blobs whose files are gone or about to go, within the transaction that would name them."""
+    """Raise if a blob was condemned, in the transaction that would reference it."""
     if tx.run(sql.SELECT_CONDEMNED_BLOBS, [[name] for name in names]):
         raise StoreError(
             "The bytes were swept before anything named them: by the clock of this machine, more than a day has passed "
@@ -104,7 +100,7 @@ def _unnamed(tx: Transaction, names: Sequence[str]) -> list[str]:
 
 
 def _condemn(tx: Transaction, names: Sequence[str]) -> list[str]:
-    """Condemn those of the blobs that still have no row; whoever adds something waits, and then sees it."""
+    """Condemn the blobs that still have no row. Uploads wait for this transaction, and then see its result."""
     tx.run(sql.LOCK_ALL_BASES)
     left = _unnamed(tx, names)
     tx.run(sql.CONDEMN_BLOBS, [[name] for name in left])

@@ -1,8 +1,8 @@
 """The schema of items and their chunks.
 
-An owner of slots is a document: `owners.base` is the id of its base and `owners.owner` that of its item, as text. What
-looks at the source of an item is an owner of its own (`Item.source_key`). Ids of items, chunks and recipes are never
-used twice, so that a row of an index that outlives its chunk, in whatever store, can never be taken for another's. A
+The owner of a document's slots has the id of the base in `owners.base` and the id of the item in `owners.owner`, as
+text. The slot `source` of an item has an owner of its own (`Item.source_key`). Ids of items, chunks and recipes are
+never used twice. So an index row that outlives its chunk, in any store, is never attributed to another chunk. A
 *build* is a list of chunks, named by owner and fence.
 """
 
@@ -23,7 +23,7 @@ from sqlalchemy import (
 from holdfast.db import IdType, SecureDeleteStage, make_in_condition, metadata, partial_index
 
 Folded = Text().with_variant(Text(collation="C"), "postgresql")  # in the same order on both databases
-# The status of an item that is no container, as `documents.selection` joins it; a test compares both.
+# The status of an item that is not a container. `documents.selection` derives the same; a test compares both.
 STATUS = """CASE
 WHEN container = 1 THEN NULL
 WHEN problem = 1 THEN 'failed'
@@ -42,8 +42,8 @@ bases = Table(
     Column("id", IdType, primary_key=True),
     Column("name", Text, nullable=False),
     Column("settings", Text, nullable=False),
-    Column("problem", Text),  # JSON: why nothing can be indexed; NULL while all is well
-    Column("deleting", Integer, nullable=False, server_default="0"),  # its name is free again
+    Column("problem", Text),  # JSON: why the base has failed; NULL: it has not
+    Column("deleting", Integer, nullable=False, server_default="0"),  # 1: hidden, and its name is free
     Column("created_at", BigInteger, nullable=False),
     CheckConstraint("deleting IN (0, 1)", name="deleting"),
     Index("library_bases_name", "name", unique=True, **partial_index("deleting = 0")),
@@ -55,23 +55,23 @@ items = Table(
     metadata,
     Column("id", IdType, primary_key=True),
     Column("base_id", IdType, ForeignKey("library_bases.id"), nullable=False),
-    Column("parent_id", IdType, nullable=False, server_default="0"),  # the container it stands in; 0: none
+    Column("parent_id", IdType, nullable=False, server_default="0"),  # its container; 0: none
     Column("kind", Text, nullable=False),
-    Column("name", Text, nullable=False),  # what people call it; the ending of a file tells what it is
-    Column("blob", Text),  # name of the file that holds its bytes; NULL while it has none
+    Column("name", Text, nullable=False),  # the extension of a file decides how it is read
+    Column("blob", Text),  # name of the file with its bytes; NULL: none yet
     Column("digest", Text),  # SHA-256 of its bytes
     Column("size", BigInteger, nullable=False, server_default="0"),
     Column("metadata", Text, nullable=False, server_default="{}"),
-    Column("source", Text),  # where it comes from: an address, or a path; NULL for what was uploaded
-    Column("seen", Text),  # how its source looked when it was last read
-    Column("every", BigInteger),  # seconds after which its source is looked at again
-    Column("look_at", BigInteger),  # when that is due
-    Column("problem", Text),  # JSON: why it cannot be indexed at all; NULL for all that has slots
-    Column("deleting", Integer, nullable=False, server_default="0"),  # its name is free again
+    Column("source", Text),  # a URL or a path; NULL for uploads
+    Column("seen", Text),  # state of the source at the last read
+    Column("every", BigInteger),  # seconds between two reads of the source
+    Column("look_at", BigInteger),  # when the next read is due
+    Column("problem", Text),  # JSON: why it cannot be indexed at all; NULL for items with slots
+    Column("deleting", Integer, nullable=False, server_default="0"),  # 1: hidden, and its name is free
     Column("created_at", BigInteger, nullable=False),
-    Column("changed_at", BigInteger, nullable=False, server_default="0"),  # its content or metadata
-    Column("folded", Folded, nullable=False, server_default=""),  # its name as lists are ordered and looked through
-    Column("local", Integer, nullable=False, server_default="0"),  # 1: a folder that the local user named, not a key
+    Column("changed_at", BigInteger, nullable=False, server_default="0"),  # when its content or metadata changed
+    Column("folded", Folded, nullable=False, server_default=""),  # its name as lists sort and filter it
+    Column("local", Integer, nullable=False, server_default="0"),  # 1: a folder named by the local user
     CheckConstraint("kind IN ('directory', 'file', 'note', 'sitemap', 'url')", name="kind"),
     CheckConstraint("(blob IS NULL) = (digest IS NULL)", name="bytes"),
     CheckConstraint("deleting IN (0, 1)", name="deleting"),
@@ -81,7 +81,7 @@ items = Table(
     Index("library_items_parent", "parent_id", **partial_index("parent_id > 0")),
     Index("library_items_deleting", "base_id", "id", **partial_index("deleting = 1")),
     Index("library_items_due", "look_at", **partial_index("deleting = 0 AND look_at IS NOT NULL")),
-    # Lists of a base, and of what stands in one container.
+    # For lists of a base and of one container.
     Index("library_items_folded", "base_id", "folded", "id", **partial_index("deleting = 0")),
     Index("library_items_size", "base_id", "size", "id", **partial_index("deleting = 0")),
     Index("library_items_changed", "base_id", "changed_at", "id", **partial_index("deleting = 0")),
@@ -91,9 +91,9 @@ items = Table(
     sqlite_autoincrement=True,
 )
 
-# How an item stands, beside it: its row is written by those who put it in and out, this one by triggers, in the
-# transaction that writes the status of one of its two owners and under the lock of that owner. So nobody waits in a
-# circle. What is hidden loses its row when its clean-up is asked for, which may be a moment later.
+# The status of each item, in a table of its own. Triggers write it, in the transaction that writes the status of one of
+# the item's two owners and under the lock of that owner; adding and deleting write the item itself. So no deadlock is
+# possible. A hidden item loses its row when its clean-up is requested, which may be a moment later.
 item_statuses = Table(
     "library_standings",
     metadata,
@@ -101,30 +101,30 @@ item_statuses = Table(
     Column("base_id", IdType, nullable=False),
     Column("parent_id", IdType, nullable=False),
     Column("container", Integer, nullable=False),
-    Column("problem", Integer, nullable=False),  # 1: it cannot be indexed at all
-    Column("document", Text),  # status of the owner of its content and indexes; NULL: there is none
-    Column("source", Text),  # status of the owner that looks at its source
-    Column("served", Integer, nullable=False, server_default="0"),  # 1: when it last came to rest, it could be searched
-    Column("status", Text, Computed(STATUS, persisted=True)),  # NULL for a container, which stands as its children do
+    Column("problem", Integer, nullable=False),  # 1: the item cannot be indexed at all
+    Column("document", Text),  # status of the owner of its content and indexes; NULL: no such owner
+    Column("source", Text),  # status of the owner of its slot `source`
+    Column("served", Integer, nullable=False, server_default="0"),  # 1: it was searchable when it last came to rest
+    Column("status", Text, Computed(STATUS, persisted=True)),  # NULL for a container, see `documents.lists`
     Index("library_standings_status", "base_id", "status", "item_id"),
     Index("library_standings_status_in", "base_id", "parent_id", "status", "item_id", "served"),
 )
 
-# Files that no item names: an upload writes them, or they are to be removed. A row is written before the bytes are, and
-# goes in the transaction in which an item names the file, or after the file is gone.
+# Files that no item references: an upload is writing them, or they must be removed. A row is written before the bytes.
+# It is deleted in the transaction in which an item references the file, or after the file was removed.
 files = Table(
     "library_files",
     metadata,
-    Column("id", Text, primary_key=True),  # the part of a blob's name that is its own
-    Column("name", Text),  # NULL: an upload may write it; '': that was given up; else the blob that is to be removed
-    Column("holder", Text, nullable=False),  # the process that writes it
-    Column("due_at", BigInteger, nullable=False),  # after which it is settled
+    Column("id", Text, primary_key=True),  # the unique id at the end of the blob's name
+    Column("name", Text),  # NULL: an upload is writing it; '': the upload was given up; else the blob to remove
+    Column("holder", Text, nullable=False),  # the process that wrote the record
+    Column("due_at", BigInteger, nullable=False),  # when the record expires
 )
 
 condemned = Table(
     "library_condemned",
     metadata,
-    Column("name", Text, primary_key=True),  # of a blob that no row names, and never will
+    Column("name", Text, primary_key=True),  # of a blob that no row may reference
     Column("at", BigInteger, nullable=False),
 )
 
@@ -134,8 +134,8 @@ recipes = Table(
     Column("id", IdType, primary_key=True),
     Column("base", Text, nullable=False),
     Column("kind", Text, nullable=False),
-    Column("spec", Text, nullable=False),  # JSON: all that a row depends on beside its chunk
-    Column("doomed_at", BigInteger),  # since then nothing is made by it any more
+    Column("spec", Text, nullable=False),  # JSON: everything that a row depends on besides its chunk
+    Column("doomed_at", BigInteger),  # since when no rows are made with it
     Column("created_at", BigInteger, nullable=False),
     Index("library_recipes_spec", "base", "kind", "spec", unique=True, **partial_index("doomed_at IS NULL")),
     sqlite_autoincrement=True,
@@ -147,10 +147,10 @@ builds = Table(
     Column("owner_id", IdType, primary_key=True, autoincrement=False),
     Column("build", BigInteger, primary_key=True, autoincrement=False),  # fence of the content slot that wrote it
     Column("title", Text),
-    Column("pages", Text, nullable=False),  # JSON: where pages begin
-    Column("facts", Text, nullable=False),  # JSON: metadata and warnings of the reading
+    Column("pages", Text, nullable=False),  # JSON: offsets of the pages
+    Column("facts", Text, nullable=False),  # JSON: metadata and warnings of the reader
     Column("length", BigInteger, nullable=False),  # characters
-    Column("settled", Integer, nullable=False, server_default="0"),  # shown, and nothing of its owner to sweep
+    Column("settled", Integer, nullable=False, server_default="0"),  # 1: served, and its owner has no garbage
     CheckConstraint("settled IN (0, 1)", name="settled"),
     Index("library_builds_unsettled", "owner_id", "build", **partial_index("settled = 0")),
 )
@@ -163,8 +163,8 @@ chunks = Table(
     Column("digest", Text, nullable=False),  # of headings, text and occurrence
     Column("headings", Text, nullable=False),  # JSON, outermost first
     Column("text", Text, nullable=False),
-    Column("opening", Integer, nullable=False),  # 1: the document begins with it
-    Column("doomed", Integer, nullable=False, server_default="0"),  # in no list, and never again
+    Column("opening", Integer, nullable=False),  # 1: the first chunk of the document
+    Column("doomed", Integer, nullable=False, server_default="0"),  # 1: in no list, and never listed again
     CheckConstraint("doomed IN (0, 1)", name="doomed"),
     Index("library_chunks_digest", "owner_id", "digest", unique=True, **partial_index("doomed = 0")),
     Index("library_chunks_doomed", "owner_id", **partial_index("doomed = 1")),

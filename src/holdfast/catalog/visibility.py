@@ -1,7 +1,7 @@
-"""What may be shown: the check that every hit passes, whichever index or cache it comes from.
+"""The check that every hit must pass, regardless of the index or cache that proposed it.
 
-An index proposes chunks; here, in one snapshot, it is read which of them belong to a live document of the asked base,
-whose slot serves the recipe that proposed them, and stand in the list that is served and not among what it lacks.
+An index proposes chunks. A proposed chunk may be shown if, in one snapshot, its document is live and belongs to the
+requested base, its slot serves the recipe that proposed it, and it is in the served list and not among the missing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from holdfast.db import Transaction
 
-SELECT_SERVED_CHUNKS = sql.SELECT_SERVED_CHUNKS  # what may be shown, as a statement that others narrow
-RELOAD_THRESHOLD = 20  # chunks of one query whose owners are not remembered yet, above which all are read again
-MAX_CACHED_CHUNKS = 2_000_000  # chunks of other bases, above which those of the first are forgotten
+SELECT_SERVED_CHUNKS = sql.SELECT_SERVED_CHUNKS  # selects what may be shown; other packages add conditions
+RELOAD_THRESHOLD = 20  # reload a base if one query proposes more new chunks than this
+MAX_CACHED_CHUNKS = 2_000_000  # of all other bases together; above it, the oldest base is dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPassage:
-    """A passage of a document, as it is served."""
+    """A passage of a document, as served."""
 
     document: int
     name: str
@@ -43,38 +43,34 @@ class ServedPassage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedChunk(ServedPassage):
-    """A chunk that may be shown, as its slot serves it."""
-
     title: str | None  # of the document
     ordinal: int  # of the chunk in its document
 
 
-def to_served_passage(one: ServedPassage) -> ServedPassage:
-    """Return the passage alone, without what a search or an index knows about it."""
-    return ServedPassage(**{field.name: getattr(one, field.name) for field in fields(ServedPassage)})
+def to_served_passage(passage: ServedPassage) -> ServedPassage:
+    """Return the passage without the fields of its subclass."""
+    return ServedPassage(**{field.name: getattr(passage, field.name) for field in fields(ServedPassage)})
 
 
 class ConfirmedChunk(NamedTuple):
-    """Whose a chunk is, and in which generation and list it may be shown."""
+    """The document of a chunk, and the generation and list that serve it."""
 
     document: int
     generation: int
-    build: int  # the list; slots of different generations may serve the same one
+    build: int  # the served list; slots of different generations may serve the same one
 
 
 class ChunkOwnerTable(NamedTuple):
-    """The chunks of a base in ascending order, and their owners."""
-
-    chunks: NDArray[np.int64]  # and -1 at the end: what is past them all is none of them
+    chunks: NDArray[np.int64]  # with -1 at the end, for lookups past the last chunk
     owners: NDArray[np.int64]
-    last: int  # what has a higher id came later
+    last: int  # chunks with a higher id are newer than this table
 
 
 class ChunkOwnerCache:
-    """Remembers whose each chunk is, which never changes: ids are never used twice. A chunk costs 16 bytes.
+    """Caches the owner of each chunk, so that the check need not read the chunks. It uses 16 bytes per chunk.
 
-    So a check of what is proposed need not read the chunks themselves. It still is the database that tells whether
-    an owner serves them.
+    The owner of a chunk never changes, and ids are never used twice. Whether an owner serves the chunk is always read
+    from the database.
     """
 
     def __init__(self) -> None:
@@ -82,30 +78,30 @@ class ChunkOwnerCache:
         self._mutex = threading.Lock()
 
     def find_owners(self, tx: Transaction, base: str, chunks: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the chunks, each with its owner; of those that are gone some may be left out."""
-        import numpy as np  # noqa: PLC0415 - a client of a server loads this module, and does not have it
+        """Return chunks with their owners; chunks that are gone may be left out."""
+        import numpy as np  # noqa: PLC0415 - a client of a server loads this module without having numpy
 
-        asked = np.fromiter(sorted(chunks), dtype=np.int64)  # neighbours lie side by side
+        wanted = np.fromiter(sorted(chunks), dtype=np.int64)  # sorted for the lookup
         known = self._bases.get(base)
-        if known is None or np.count_nonzero(asked > known.last) > RELOAD_THRESHOLD:
-            known = self._read(tx, base, asked)
-        places = np.searchsorted(known.chunks[:-1], asked)
-        there = known.chunks[places] == asked
-        owned = list(zip(asked[there].tolist(), known.owners[places[there]].tolist(), strict=True))
-        if len(owned) < len(asked):
-            owned += read_chunk_owners(tx, asked[~there].tolist())
+        if known is None or np.count_nonzero(wanted > known.last) > RELOAD_THRESHOLD:
+            known = self._read(tx, base, wanted)
+        places = np.searchsorted(known.chunks[:-1], wanted)
+        there = known.chunks[places] == wanted
+        owned = list(zip(wanted[there].tolist(), known.owners[places[there]].tolist(), strict=True))
+        if len(owned) < len(wanted):
+            owned += read_chunk_owners(tx, wanted[~there].tolist())
         return owned
 
-    def _read(self, tx: Transaction, base: str, asked: NDArray[np.int64]) -> ChunkOwnerTable:
-        """Read all of a base; what was asked for and is not there then will not be waited for again."""
+    def _read(self, tx: Transaction, base: str, wanted: NDArray[np.int64]) -> ChunkOwnerTable:
+        """Read all chunks of a base. Requested chunks that do not exist do not cause another reload."""
         import numpy as np  # noqa: PLC0415
 
         rows = np.array(read_chunks_of_base(tx, base), dtype=np.int64).reshape(-1, 2)
         chunks = np.append(rows[:, 0], -1)
-        known = ChunkOwnerTable(chunks, rows[:, 1].copy(), int(max(chunks.max(), asked.max(initial=0))))
+        known = ChunkOwnerTable(chunks, rows[:, 1].copy(), int(max(chunks.max(), wanted.max(initial=0))))
         with self._mutex:
             self._bases.pop(base, None)
-            while self._bases and sum(len(one.chunks) for one in self._bases.values()) > MAX_CACHED_CHUNKS:
+            while self._bases and sum(len(table.chunks) for table in self._bases.values()) > MAX_CACHED_CHUNKS:
                 del self._bases[next(iter(self._bases))]
             self._bases[base] = known
         return known
@@ -114,10 +110,7 @@ class ChunkOwnerCache:
 def confirm_chunks(
     tx: Transaction, base: str, kind: str, recipe: int, chunks: Sequence[int], *, owners: ChunkOwnerCache | None = None
 ) -> dict[int, ConfirmedChunk]:
-    """Return those of the proposed chunks that may be shown, and nothing of what they say.
-
-    It is quicker with somebody who remembers the owners.
-    """
+    """Return the proposed chunks that may be shown, without their texts; `owners` makes it faster."""
     owned = owners.find_owners(tx, base, chunks) if owners else read_chunk_owners(tx, chunks)
     rows = tx.run(sql.SELECT_CONFIRMED_CHUNKS, owned, base=base, kind=kind, recipe=recipe)
     return {id_: ConfirmedChunk(int(owner), built, build) for id_, owner, built, build in rows}
@@ -126,7 +119,7 @@ def confirm_chunks(
 def read_served_chunks(
     tx: Transaction, base: str, kind: str, recipe: int, chunks: Sequence[int]
 ) -> dict[int, ServedChunk]:
-    """Return those of the proposed chunks that may be shown, as they are shown."""
+    """Return the proposed chunks that may be shown, with their texts."""
     rows = tx.run(sql.SERVED_PASSAGES, [[chunk] for chunk in chunks], base=base, kind=kind, recipe=recipe)
     found = {}
     for id_, owner, built, ordinal, start, stop, headings, text, name, title in rows:
@@ -146,5 +139,5 @@ def read_served_chunks(
 
 
 def served_recipes(tx: Transaction, base: str, kind: str) -> list[int]:
-    """Name the recipes of an index that some document is served by, newest first; each needs a query of its own."""
+    """Return the recipes that serve documents of an index, newest first; each needs a query of its own."""
     return [recipe for (recipe,) in tx.run(sql.SERVED_RECIPES, base=base, kind=kind)]

@@ -1,7 +1,4 @@
-"""Statements about what may be shown.
-
-`SERVED` is the promise to whoever searches: what it does not return is not shown.
-"""
+"""Statements that decide what a search may show: a chunk that they do not return is not shown."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    ColumnElement,
     and_,
     case,
     cast,
@@ -23,10 +19,7 @@ from holdfast.catalog.tables import bases, builds, chunks, items, list_entries, 
 from holdfast.db import batch, int_param, text_param
 from holdfast.engine.store import owners, slots
 
-Condition = ColumnElement[bool]
-
-
-# An owner that is no document has a name that is no number, and a plan may look at it before it knows.
+# Owners of a base itself are not numbers, and a query plan may evaluate the cast before it filters them out.
 _is_number = func.substr(owners.c.owner, 1, 1).in_([literal_column(f"'{digit}'") for digit in range(10)])
 _item_id = case((_is_number, cast(owners.c.owner, BigInteger)))
 
@@ -35,9 +28,9 @@ _owned = batch(chunk=int, owner_id=int)
 
 
 def _if_served(proposed: Any, chunk: Any, owner: Any, *columns: Any) -> Any:
-    """Read something of chunks that may be shown; how they are proposed and what is asked changes nothing about who is.
+    """Select columns of the proposed chunks that may be shown. The condition is the same for every caller.
 
-    `proposed` are chunks and their owners. That a list of this owner has the chunk says that it is theirs.
+    `proposed` has chunks and their owners. The join with the owner's list also proves that the chunk belongs to it.
     """
     lacks = (
         select(missing_chunks.c.chunk_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +22,6 @@ from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
-    from holdfast.service.documents import LocalDocuments
     from holdfast.service.schemas import Reply, SyncPreview
 
 PANEL = "Putting in"
@@ -200,8 +199,7 @@ def watch(
     with context.open(work=True) as library:
         ensure_base(context, library, base)
         context.terminal.info(f"Watching {folder}; Ctrl-C ends it.")
-        here = cast("LocalDocuments", library.documents)  # `context.remote` was refused above
-        for reply in here.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
+        for reply in library.documents.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
             if context.terminal.json:
                 context.terminal.print_json_line(reply)
             else:

@@ -1,6 +1,18 @@
 """Databases: transactions, SQLite and PostgreSQL dialects, batches, notifications, migrations."""
 
-from holdfast.db.batches import LIMIT, NOW, XID, batch, greatest, int_param, least, text_param
+from holdfast.db.batches import (
+    LIMIT,
+    MAX_ID,
+    NOW,
+    XID,
+    batch,
+    greatest,
+    int_param,
+    is_one_of,
+    least,
+    text_literal,
+    text_param,
+)
 from holdfast.db.database import Database, Transaction
 from holdfast.db.notify import Listener, MemoryNotifier, Notifier
 from holdfast.db.schema import IdType, make_in_condition, metadata, partial_index
@@ -8,6 +20,7 @@ from holdfast.db.secure_delete import Obstacle, SecureDeleteStage
 
 __all__ = [
     "LIMIT",
+    "MAX_ID",
     "NOW",
     "XID",
     "Database",
@@ -21,9 +34,11 @@ __all__ = [
     "batch",
     "greatest",
     "int_param",
+    "is_one_of",
     "least",
     "make_in_condition",
     "metadata",
     "partial_index",
+    "text_literal",
     "text_param",
 ]

@@ -1,8 +1,12 @@
-"""Batches: rows of values that a statement reads as a table.
+"""Batches: a statement reads many rows of parameters as a table.
 
-The same statement then serves one row and five hundred and is compiled once. SQLite reads the rows as VALUES with a
-parameter for each cell, which is the fastest it has; PostgreSQL reads them as one JSON parameter in one round trip.
-The statements do not know the difference.
+One statement serves any number of rows and is compiled once. SQLite receives the rows as VALUES with one parameter per
+cell, its fastest form. PostgreSQL receives them as one JSON parameter in one round trip. Statements are the same for
+both:
+
+    row = batch(slot=int, priority=int)
+    UPDATE = update(slots).values(priority=row.c.priority).where(slots.c.id == row.c.slot)
+    tx.run(UPDATE, [[1, 5], [2, 5]])
 """
 
 from __future__ import annotations
@@ -14,29 +18,42 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from sqlalchemy import Subquery
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
 LIMIT = bindparam("limit", type_=Integer())
+MAX_ID = 2**63 - 1  # the largest BIGINT
 
 
 def int_param(name: str) -> ColumnElement[int]:
-    """Return a parameter that is a number."""
     return bindparam(name, type_=BigInteger())
 
 
 def text_param(name: str) -> ColumnElement[str]:
-    """Return a parameter that is text."""
     return bindparam(name, type_=Text())
 
 
-# The database's own clock: a function that each database has under this name (see sqlite.py and postgres.py).
+def text_literal(value: str) -> ColumnElement[str]:
+    """Return a constant as a literal in the SQL: the planner matches a partial index only against literals."""
+    return literal_column(f"'{value}'", Text)
+
+
+def is_one_of(column: ColumnElement[Any], values: Collection[str]) -> ColumnElement[bool]:
+    """Compare a column with constants, as literals."""
+    if len(values) == 1:
+        return column == text_literal(*values)
+    return column.in_([text_literal(value) for value in sorted(values)])
+
+
+# The clock of the database. sqlite.py and a migration of PostgreSQL define the function.
 NOW = literal_column("(SELECT holdfast_now())", BigInteger)
 
 
 class _TransactionId(FunctionElement[int]):
-    """The number of this transaction, where transactions have one."""
+    """The id of the transaction on PostgreSQL, 0 on SQLite."""
 
     inherit_cache = True
     type = BigInteger()
@@ -48,14 +65,10 @@ TYPES: dict[type, TypeEngine[Any]] = {int: BigInteger(), float: Float(), str: Te
 
 
 class _BatchRows(FunctionElement[Any]):
-    """The rows of the parameter."""
-
     inherit_cache = True
 
 
 class _Cell(FunctionElement[Any]):
-    """One cell of a row, by position."""
-
     inherit_cache = True
 
     def __init__(self, position: int, type_: TypeEngine[Any]) -> None:
@@ -65,15 +78,11 @@ class _Cell(FunctionElement[Any]):
 
 
 class least(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
-    """The smallest of its arguments."""
-
     inherit_cache = True
     type = BigInteger()
 
 
 class greatest(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
-    """The largest of its arguments."""
-
     inherit_cache = True
     type = BigInteger()
 
@@ -85,7 +94,7 @@ def batch(**columns: type) -> Subquery:
     return select(*cells).select_from(table).subquery("batch")
 
 
-ROWS = bindparam("rows", type_=Text())  # stands for the whole batch
+ROWS = bindparam("rows", type_=Text())  # the whole batch
 
 
 @compiles(_BatchRows, "sqlite")
@@ -105,7 +114,7 @@ def _(element: _Cell, _compiler: SQLCompiler, **_kw: Any) -> str:
 
 @compiles(_Cell, "postgresql")
 def _(element: _Cell, compiler: SQLCompiler, **_kw: Any) -> str:
-    if isinstance(element.type, LargeBinary):  # JSON has no bytes: they travel as hexadecimal
+    if isinstance(element.type, LargeBinary):  # JSON has no bytes, so they are sent as hexadecimal
         return f"decode(\"row\".value ->> {element.position}, 'hex')"
     cast = compiler.dialect.type_compiler_instance.process(element.type)
     return f'CAST("row".value ->> {element.position} AS {cast})'

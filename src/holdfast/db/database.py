@@ -1,6 +1,6 @@
-"""One database: transactions, statements by name, and errors that people can act on.
+"""Transactions, compiled statements, and translation of driver errors.
 
-What SQLite and PostgreSQL do differently is a `Dialect`; everything above this module is the same for both.
+A `Dialect` contains the differences between SQLite and PostgreSQL. Code above this module is the same for both.
 """
 
 from __future__ import annotations
@@ -30,74 +30,77 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
-# What a process has compiled, by kind of database: the statements are the same for all of a kind.
+# compiled statements of this process, by SQL dialect
 _COMPILED: dict[type[SqlDialect], dict[ClauseElement, CompiledStatement]] = {}
-MAX_ATTEMPTS = 5  # how often a transaction is tried again when another one got in its way
+MAX_ATTEMPTS = 5  # runs of a transaction that conflicts with another one
 
 
 class CompiledStatement(NamedTuple):
-    """A statement as one database reads it."""
+    """A statement in the SQL of one database."""
 
     sql: str
-    constants: dict[str, Any]  # the values that are part of the statement
-    param_order: Sequence[str]  # the names of all values as they occur in the text, where the driver has no names
+    constants: dict[str, Any]  # values that the statement itself contains
+    param_order: Sequence[str]  # names of the parameters in order, for drivers with positional parameters
 
 
 class Dialect(Protocol):
-    """What one kind of database does in its own way."""
+    """The operations that differ between SQLite and PostgreSQL."""
 
     def prepare(self) -> None:
-        """Make an empty or new database ready for its first connection."""
+        """Prepare a new database for its first connection."""
         ...
 
     def begin_write(self, engine: Engine, *, durable: bool) -> AbstractContextManager[Connection]:
         """Open a transaction that may write.
 
-        `durable` means that its commit survives a power cut; without it the last moments may be lost, but only
-        together with every process that knew of them.
+        With `durable`, the commit survives a power failure. Without it, the last commits may be lost, but only if every
+        process that saw them is lost, too.
         """
         ...
 
     def begin_read(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """Open a transaction that sees one snapshot and writes nothing."""
+        """Open a read-only transaction on one snapshot."""
         ...
 
     def run(
         self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
     ) -> list[tuple[Any, ...]]:
-        """Send a statement with its batch; return the rows it returns."""
+        """Execute a statement with its batch and return the result rows."""
         ...
 
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
-        """Keep others from moving the slots of these owners until we commit."""
+        """Prevent other transactions from changing the slots of these owners until the commit."""
         ...
 
     def translate_error(self, error: BaseException) -> HoldfastError | None:
-        """Turn a driver's error into one of ours; None means that it is a bug, to be seen as it is."""
+        """Turn a driver error into one of ours. None: the error is a bug and is raised unchanged."""
         ...
 
     def is_retryable(self, error: BaseException) -> bool:
-        """Tell whether the transaction lost against another one and may simply be run again."""
+        """Return whether the transaction conflicted with another one and may be run again."""
         ...
 
     def overwrite(self, fts_tables: Collection[str]) -> Obstacle | None:
-        """Remove deleted rows from the disk; return what prevented it."""
+        """Remove deleted rows from the disk. Return what prevented it."""
         ...
 
     def compact(self, largest: int | None) -> Obstacle | None:
-        """Remove copies of deleted rows from the disk, unless the file is larger; return what prevented it."""
+        """Remove copies of deleted rows from the disk, if the file has at most `largest` bytes.
+
+        Return what prevented it.
+        """
         ...
 
     def close(self) -> None:
-        """Close what is kept outside the engine."""
+        """Close resources that do not belong to the engine."""
         ...
 
 
 class Transaction:
-    """Runs statements, each with its batch: a list of rows whose cells are numbers, plain text, bytes or None.
+    """Runs statements. A batch is a list of rows; cells are numbers, text, bytes or None.
 
-    SQLAlchemy writes the SQL, once; the driver runs it. Building result objects for a handful of integers would
-    cost more than the statements themselves.
+    SQLAlchemy compiles a statement once, and the driver executes it directly. SQLAlchemy's result objects would cost
+    more than most statements.
     """
 
     def __init__(
@@ -107,10 +110,10 @@ class Transaction:
         self._dialect = dialect
         self._compiled = compiled
         self._driver: Any = connection.connection.driver_connection
-        self.needs_notification = False  # whether somebody who looks on will want to know when this is committed
+        self.needs_notification = False  # wake event listeners after the commit
 
     def run(self, statement: ClauseElement, rows: Rows | None = None, **params: Any) -> list[tuple[Any, ...]]:
-        """Run one statement; return the rows it returns. An empty batch runs nothing."""
+        """Run one statement and return its rows. An empty batch runs nothing."""
         if rows is not None and not rows:
             return []
         known = self._compiled.get(statement)
@@ -123,7 +126,7 @@ class Transaction:
             cursor.close()
 
     def run_sql(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run SQL of one kind of database, where it has what others lack; return its rows."""
+        """Run SQL that only one of the databases has, and return its rows."""
         cursor = self._driver.cursor()
         try:
             cursor.execute(sql, values)
@@ -132,7 +135,7 @@ class Transaction:
             cursor.close()
 
     def run_sql_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run SQL of one kind of database once for each row."""
+        """Run SQL of one database once per row."""
         cursor = self._driver.cursor()
         try:
             cursor.executemany(sql, rows)
@@ -140,42 +143,48 @@ class Transaction:
             cursor.close()
 
     def copy_in(self, sql: str, data: Iterable[bytes]) -> None:
-        """Send data through COPY, which only PostgreSQL has."""
+        """Send data through COPY (PostgreSQL only)."""
         with self._driver.cursor() as cursor, cursor.copy(sql) as copy:
             for part in data:
                 copy.write(part)
 
     def lock_owners(self, owners: Collection[int]) -> None:
-        """Keep others from moving the slots of these owners until we commit."""
+        """Prevent other transactions from changing the slots of these owners until the commit."""
         self._dialect.lock_owners(self, owners)
 
 
 class Database:
-    """An engine, its dialect, and the statements compiled for it."""
+    """An engine, its dialect, and the statements compiled for it.
+
+    Example:
+        database.write(lambda tx: tx.run(INSERT_EVENTS, rows), durable=True)
+        with database.reading() as tx:
+            rows = tx.run(SELECT_JOB, job="…")
+    """
 
     def __init__(self, engine: Engine, dialect: Dialect) -> None:
         self.engine = engine
         self.dialect = dialect
         self._compiled = _COMPILED.setdefault(type(engine.dialect), {})
         self._errors: tuple[type[Exception], ...] = (DBAPIError, engine.dialect.loaded_dbapi.Error)
-        self._shared = threading.local()  # the read transaction that everybody in this thread joins
+        self._shared = threading.local()  # see shared_reading
         self._notifier: Notifier | None = None
         self._notifiers: tuple[Notifier, ...] = ()
 
-    def set_notifier(self, bell: Notifier, *others: Notifier) -> None:
-        """Ring this bell after each commit that has news for whoever looks on; all are closed with the database."""
-        self._notifier = bell
-        self._notifiers = (bell, *others)
+    def set_notifier(self, notifier: Notifier, *others: Notifier) -> None:
+        """Notify listeners after each commit with `needs_notification`. `close` closes all given notifiers."""
+        self._notifier = notifier
+        self._notifiers = (notifier, *others)
 
     def prepare(self) -> None:
-        """Make the database ready for its first connection."""
-        try:
+        with self._translating_errors():
             self.dialect.prepare()
-        except self._errors as error:
-            raise self._translate(error) from error
 
     def write(self, work: Callable[[Transaction], T], *, durable: bool) -> T:
-        """Run `work` in one transaction; all of it is kept or none."""
+        """Run `work` in one transaction.
+
+        If it conflicts with another transaction, it is rolled back and `work` runs again.
+        """
         for rounds in range(1, MAX_ATTEMPTS + 1):
             try:
                 with self.dialect.begin_write(self.engine, durable=durable) as connection:
@@ -191,59 +200,51 @@ class Database:
 
     @contextmanager
     def writing(self, *, durable: bool) -> Iterator[Transaction]:
-        """Open one write transaction for a caller's own statements; it is not run again by itself."""
-        try:
-            with self.dialect.begin_write(self.engine, durable=durable) as connection:
-                tx = self.wrap_connection(connection)
-                yield tx
-        except self._errors as error:
-            raise self._translate(error) from error
+        """Open one write transaction for the block. It is not repeated on a conflict."""
+        with self._translating_errors(), self.dialect.begin_write(self.engine, durable=durable) as connection:
+            tx = self.wrap_connection(connection)
+            yield tx
         self._notify(tx)
 
     @contextmanager
     def join_transaction(self, connection: Connection) -> Iterator[Transaction]:
-        """Write within a transaction that somebody else opened on the same database, and will end."""
+        """Use a transaction that the caller opened on the same PostgreSQL database, and will end."""
         if connection.engine.dialect.name != self.engine.dialect.name or connection.engine.dialect.name == "sqlite":
             raise BadRequest(
                 "Only a connection to the same PostgreSQL database can be joined. On SQLite write your rows through "
                 "the connection that Holdfast opens."
             )
-        try:
+        with self._translating_errors():
             yield self.wrap_connection(connection)
-        except self._errors as error:
-            raise self._translate(error) from error
 
     def wrap_connection(self, connection: Connection) -> Transaction:
-        """Run statements by name in a transaction that this database has opened."""
+        """Wrap a connection of this database that has an open transaction."""
         return Transaction(connection, self.dialect, self._compiled)
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Open one read transaction, or join the one that is shared: all it sees belongs together."""
+        """Open a read transaction on one snapshot, or join the shared one of this thread."""
         shared: Transaction | None = getattr(self._shared, "tx", None)
         if shared is not None:
             yield shared
             return
-        try:
-            with self.dialect.begin_read(self.engine) as connection:
-                yield self.wrap_connection(connection)
-        except self._errors as error:
-            raise self._translate(error) from error
+        with self._translating_errors(), self.dialect.begin_read(self.engine) as connection:
+            yield self.wrap_connection(connection)
 
     @contextmanager
     def autocommit(self) -> Iterator[Transaction]:
-        """Run statements each for itself, for what PostgreSQL does in no transaction."""
-        try:
-            with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                yield self.wrap_connection(connection)
-        except self._errors as error:
-            raise self._translate(error) from error
+        """Run each statement on its own, for those that PostgreSQL does not allow in a transaction."""
+        with (
+            self._translating_errors(),
+            self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        ):
+            yield self.wrap_connection(connection)
 
     @contextmanager
     def shared_reading(self) -> Iterator[Transaction]:
-        """Open a read transaction that every `reading` of this thread joins until it ends: for work that never writes.
+        """Let every `reading` of this thread join one read transaction. The block must not write.
 
-        So whoever asks many parts of the program has one snapshot of them all, and pays for one transaction.
+        A caller that uses many parts of the program gets one snapshot of all, for the price of one transaction.
         """
         with self.reading() as tx:
             before = getattr(self._shared, "tx", None)
@@ -254,29 +255,26 @@ class Database:
                 self._shared.tx = before
 
     def overwrite(self, fts_tables: Collection[str]) -> Obstacle | None:
-        """Remove deleted rows from the disk, from these FTS5 tables and all others; return what prevented it.
+        """Remove deleted rows from the disk, including these FTS5 tables. Return what prevented it.
 
-        Never called within a transaction.
+        Must not be called inside a transaction.
         """
-        try:
+        with self._translating_errors():
             return self.dialect.overwrite(fts_tables)
-        except self._errors as error:
-            raise self._translate(error) from error
 
     def compact(self, largest: int | None) -> Obstacle | None:
-        """Remove copies of deleted rows from the disk, unless the file has more than `largest` bytes.
+        """Remove copies of deleted rows from the disk, if the file has at most `largest` bytes.
 
-        Returns what prevented it. Never called within a transaction.
+        Return what prevented it.
+
+        Must not be called inside a transaction.
         """
-        try:
+        with self._translating_errors():
             return self.dialect.compact(largest)
-        except self._errors as error:
-            raise self._translate(error) from error
 
     def close(self) -> None:
-        """Close every connection."""
-        for bell in self._notifiers:
-            bell.close()
+        for notifier in self._notifiers:
+            notifier.close()
         self.engine.dispose()
         self.dialect.close()
 
@@ -284,17 +282,23 @@ class Database:
         if tx.needs_notification and self._notifier is not None:
             self._notifier.notify()
 
+    @contextmanager
+    def _translating_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            raise self._translate(error) from error
+
     def _translate(self, error: Exception) -> Exception:
         return self.dialect.translate_error(_cause(error)) or error
 
 
 def _cause(error: Exception) -> BaseException:
-    """Return the driver's own error."""
+    """Return the driver error that SQLAlchemy wrapped."""
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 
 def _compile(statement: ClauseElement, dialect: SqlDialect) -> CompiledStatement:
-    """Compile a statement once; running it then costs no more than the driver does."""
     compiled = statement.compile(dialect=dialect)
     assert isinstance(compiled, SQLCompiler)  # noqa: S101 - only statements are run
     constants = {

@@ -1,7 +1,7 @@
-"""Bring a database to the schema of this version, or say why not.
+"""Upgrades a database to the schema of this version.
 
-The whole upgrade is one transaction on both databases, under the write lock or an advisory lock: killed at any
-statement it leaves the old schema, started twice at once it runs once.
+The upgrade is one transaction on both databases, under the write lock or an advisory lock. If the process is killed,
+the old schema remains. If two processes start at once, the upgrade runs once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from holdfast.db.database import Database
 
 HEAD = "0016"
-ADVISORY_LOCK_ID = 0x686F6C64  # an advisory lock of our own on PostgreSQL
+ADVISORY_LOCK_ID = 0x686F6C64  # "hold"
 
 
 def migrate(database: Database) -> None:
-    """Upgrade the schema if needed; a database that is up to date costs one read."""
+    """Upgrade the schema if needed. If it is current, this costs one read."""
     database.prepare()
     with database.reading() as tx:
-        found = _version(tx.connection)
-    if found == HEAD:
+        version = _version(tx.connection)
+    if version == HEAD:
         return
     with database.writing(durable=True) as tx:
         if tx.connection.dialect.name == "postgresql":
@@ -43,7 +43,7 @@ def _version(connection: Connection) -> str | None:
 
 
 def _upgrade(connection: Connection) -> None:
-    from alembic import command  # noqa: PLC0415 - needed once in the life of a database, and slow to import
+    from alembic import command  # noqa: PLC0415 - rarely needed, and slow to import
     from alembic.config import Config  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
@@ -51,11 +51,11 @@ def _upgrade(connection: Connection) -> None:
     config.set_main_option("script_location", "holdfast:db/migrations")
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    found = _version(connection)
+    version = _version(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if found is not None and found not in known:
+    if version is not None and version not in known:
         raise StoreTooNew(
-            f"This database was written by a newer Holdfast (schema {found}, this version knows {HEAD}). "
+            f"This database was written by a newer Holdfast (schema {version}, this version knows {HEAD}). "
             "Nothing was changed; install that version or a newer one."
         )
     command.upgrade(config, "head")

@@ -1,7 +1,7 @@
-"""Wake-ups between processes: a bell may be lost, never believed.
+"""Wake-ups between processes. They carry no data and may be lost.
 
-SQLite: each listener has a named pipe beside the database; to ring is to write a byte into all of them.
-PostgreSQL: NOTIFY, at most ten a second from each process. In memory: an event.
+SQLite: each listener creates a named pipe beside the database, and a notifier writes a byte into every pipe.
+PostgreSQL: NOTIFY, at most ten per second from each process. In memory: an unnamed pipe per listener.
 """
 
 from __future__ import annotations
@@ -25,54 +25,48 @@ CLOSED_FD = -1
 
 
 class Listener(Protocol):
-    """One who waits."""
-
     def wait(self, seconds: float) -> bool:
-        """Wait for a ring; return whether there was one."""
+        """Wait for a notification. Return whether one arrived."""
         ...
 
     def wake(self) -> None:
-        """Wake this listener only; safe in a signal handler."""
+        """Wake this listener only. Safe in a signal handler."""
         ...
 
-    def close(self) -> None:
-        """Listen no more."""
-        ...
+    def close(self) -> None: ...
 
 
 class Notifier(Protocol):
-    """Rings everybody who listens on the same database."""
+    """Wakes all listeners of the same database."""
 
     def notify(self) -> None:
-        """Wake all listeners; never fails and never waits."""
+        """Wake all listeners. Never fails and never blocks."""
         ...
 
     def listen(self) -> Listener:
-        """Start to listen; rings from now on are heard."""
+        """Create a listener. It receives notifications from now on."""
         ...
 
-    def close(self) -> None:
-        """Ring no more."""
-        ...
+    def close(self) -> None: ...
 
 
 class PipeListener:
-    """A named pipe, or an unnamed one that only `poke` can reach."""
+    """Waits on a named pipe, or on an unnamed one that only `wake` can reach."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         if path is None:
             self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         else:
-            # Made under a hidden name: a pipe that is seen before it is opened would be taken for a dead one.
+            # Created under a hidden name: a notifier would delete a pipe that has no reader yet.
             hidden = path.with_name(HIDDEN_PREFIX + path.name)
             os.mkfifo(hidden, FILE_MODE)
-            # Opened for both ways, so that it never reads as ended when a writer closes.
+            # Opened for reading and writing, so that there is no end of file when a writer closes it.
             self._read_fd = self._write_fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             hidden.rename(path)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a ring and swallow all that came."""
+        """Wait for a notification, and drain all that have arrived."""
         ready = _readable([self._read_fd], seconds)
         if ready:
             with contextlib.suppress(BlockingIOError):
@@ -81,16 +75,15 @@ class PipeListener:
         return ready
 
     def fileno(self) -> int:
-        """Let others wait for this pipe."""
+        """Return the descriptor, for `poll`."""
         return self._read_fd
 
     def wake(self) -> None:
-        """Wake this listener only."""
         with contextlib.suppress(OSError):
             os.write(self._write_fd, b"\0")
 
     def close(self) -> None:
-        """Remove the pipe; a late `poke` reaches nobody, least of all the next owner of the descriptor."""
+        """Remove the pipe. A later `wake` must not write to a descriptor that the process has reused."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         descriptors = {self._read_fd, self._write_fd}
@@ -100,37 +93,36 @@ class PipeListener:
 
 
 class PipeNotifier:
-    """Pipes in a folder beside the database file."""
+    """Uses named pipes in a folder beside the database file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def notify(self) -> None:
-        """Write a byte into every pipe; one that nobody reads any more is removed."""
+        """Write a byte into every pipe, and remove pipes without a reader."""
         with contextlib.suppress(OSError):
             for pipe in self._folder.iterdir():
                 if not pipe.name.startswith(HIDDEN_PREFIX):
                     _wake_pipe(pipe)
 
     def listen(self) -> PipeListener:
-        """Make a pipe of our own."""
         make_private_folder(self._folder)
         return PipeListener(self._folder / uuid.uuid4().hex)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing."""
 
 
 def _wake_pipe(path: Path) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # its reader was killed; any other error tells nothing about it
+        if error.errno == errno.ENXIO:  # its reader was killed; other errors say nothing about the reader
             with contextlib.suppress(OSError):
                 path.unlink()
         return
     try:
-        with contextlib.suppress(OSError):  # full: the reader has enough to wake up for
+        with contextlib.suppress(OSError):  # a full pipe wakes its reader, too
             os.write(pipe, b"\0")
     finally:
         os.close(pipe)
@@ -143,23 +135,20 @@ class MemoryNotifier:
         self._listeners: list[PipeListener] = []
 
     def notify(self) -> None:
-        """Wake all."""
         for listener in self._listeners:
             listener.wake()
 
     def listen(self) -> PipeListener:
-        """Add a listener."""
         listener = PipeListener()
         self._listeners.append(listener)
         return listener
 
     def close(self) -> None:
-        """Forget the listeners."""
         self._listeners.clear()
 
 
 class PostgresNotifier:
-    """NOTIFY, thinned out: the first ring goes at once, those of the next tenth of a second become one."""
+    """Sends NOTIFY with a rate limit: the first at once, all of the next 0.1 s as one."""
 
     CHANNEL = "holdfast"
     SPACING = 0.1
@@ -174,7 +163,6 @@ class PostgresNotifier:
         self._closed = False
 
     def notify(self) -> None:
-        """Notify now, or a little later together with others."""
         with self._mutex:
             if self._timer is not None or self._closed:
                 return
@@ -187,11 +175,10 @@ class PostgresNotifier:
             self._send()
 
     def listen(self) -> PostgresListener:
-        """LISTEN on a connection of its own."""
         return PostgresListener(self._url, self._channel)
 
     def close(self) -> None:
-        """Ring what is due and close the connection."""
+        """Send a delayed notification now, and close the connection."""
         with self._mutex:
             self._closed = True
             timer, self._timer = self._timer, None
@@ -209,20 +196,20 @@ class PostgresNotifier:
 
     def _send(self) -> None:
         self._last_sent = time.monotonic()
-        kept = self._connection is not None
+        reused = self._connection is not None
         try:
             if self._connection is None:
                 self._connection = _connect(self._url)
             self._connection.execute(f"NOTIFY {self._channel}")
-        except Exception:  # noqa: BLE001 - a bell may be lost; the reconciler's period is the net
+        except Exception:  # noqa: BLE001 - a lost notification is harmless: the reconciler also runs periodically
             _close_quietly(self._connection)
             self._connection = None
-            if kept:  # the server closed a connection that was idle: a new one may do
+            if reused:  # the server may have closed an idle connection
                 self._send()
 
 
 class PostgresListener:
-    """LISTEN, beside a pipe that `poke` can reach; a lost connection counts as a ring and is made anew."""
+    """Uses LISTEN, and a pipe for `wake`. A lost connection counts as a notification and is opened again."""
 
     def __init__(self, url: str, channel: str) -> None:
         self._url = url
@@ -232,25 +219,22 @@ class PostgresListener:
         self._reconnect()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a notification or a poke."""
-        if self._connection is None:  # what was rung meanwhile was not heard, so a new connection is a ring
+        if self._connection is None:  # notifications may have been missed, so a new connection counts as one
             return self._reconnect() or self._pipe.wait(min(seconds, 1.0))
         try:
             ready = _readable([self._connection.fileno(), self._pipe.fileno()], seconds)
             for _ in self._connection.notifies(timeout=0):
                 pass
-        except Exception:  # noqa: BLE001 - whatever it was, look for work and connect again
+        except Exception:  # noqa: BLE001 - whatever the error is, report a notification and reconnect
             _close_quietly(self._connection)
             self._connection = None
             return True
         return self._pipe.wait(0) or ready
 
     def wake(self) -> None:
-        """Wake this listener only."""
         self._pipe.wake()
 
     def close(self) -> None:
-        """Close the connection and the pipe."""
         if self._connection is not None:
             self._connection.close()
         self._pipe.close()
@@ -259,14 +243,14 @@ class PostgresListener:
         try:
             self._connection = _connect(self._url)
             self._connection.execute(f"LISTEN {self._channel}")
-        except Exception:  # noqa: BLE001 - the server is away; the caller waits and asks again
+        except Exception:  # noqa: BLE001 - the server is unavailable; `wait` tries again
             _close_quietly(self._connection)
             self._connection = None
         return self._connection is not None
 
 
 def _readable(descriptors: list[int], seconds: float) -> bool:
-    """Wait until one of these can be read; unlike `select` this takes descriptors of any number."""
+    """Wait until a descriptor is readable. `poll` accepts any descriptor number, unlike `select`."""
     waiting = select.poll()
     for descriptor in descriptors:
         waiting.register(descriptor, select.POLLIN)
@@ -280,7 +264,6 @@ def _connect(url: str) -> Any:
 
 
 def _close_quietly(connection: Any) -> None:
-    """Close a connection that failed, as far as it still can be."""
     if connection is not None:
         with contextlib.suppress(Exception):
             connection.close()

@@ -1,4 +1,4 @@
-"""What PostgreSQL does in its own way: READ COMMITTED, row locks on owners, and its own error codes."""
+"""The PostgreSQL dialect: READ COMMITTED for writes, row locks on owners, error codes."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
     from holdfast.db.database import CompiledStatement, Rows, Transaction
 
-# Unique violation (two made the same owner), a referenced row that is gone, deadlock, serialization failure: run the
-# transaction again.
+# unique violation (two transactions created the same owner), missing referenced row, deadlock, serialization failure
 RETRYABLE_SQLSTATES = frozenset({"23505", "23503", "40P01", "40001"})
 
 
 class PostgresDialect:
-    """Transactions and errors of PostgreSQL; `lock_rows` is the statement that locks the rows of owners."""
+    """`lock_rows` is the statement that locks the rows of owners."""
 
     def __init__(self, lock_rows: ClauseElement) -> None:
         self._lock_rows = lock_rows
 
     def prepare(self) -> None:
-        """Nothing needs to be made ready."""
+        """Do nothing."""
 
     @contextmanager
     def begin_write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:  # noqa: ARG002
-        """Open a transaction; its commit is always durable.
+        """Open a transaction. Its commit is always durable.
 
-        Workers outlive a crash of this server. A claim it forgot would hand the same fence out twice.
+        Workers survive a crash of the database server. If the server forgot a claim, it would issue the same fence
+        twice.
         """
         with engine.begin() as connection:
             yield connection
 
     @contextmanager
     def begin_read(self, engine: Engine) -> Iterator[Connection]:
-        """Open a snapshot: all statements of one read see the same state."""
+        """Open a snapshot: all statements see the same state."""
         with (
             engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection,
             connection.begin(),
@@ -60,11 +60,10 @@ class PostgresDialect:
         return cursor.fetchall() if cursor.description else []
 
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
-        """Lock the rows of the owners, always in the same order, so that nobody waits in a circle."""
+        """Lock the rows of the owners in the order of their ids, which prevents deadlocks."""
         tx.run(self._lock_rows, [[owner] for owner in sorted(set(owners))])
 
     def translate_error(self, error: BaseException) -> HoldfastError | None:
-        """Say what PostgreSQL's error means for a person."""
         state = getattr(error, "sqlstate", None)
         if state in _EXPLANATIONS:
             kind, sentence = _EXPLANATIONS[state]
@@ -77,21 +76,20 @@ class PostgresDialect:
         return None
 
     def is_retryable(self, error: BaseException) -> bool:
-        """Tell whether the transaction may simply be run again."""
         return getattr(error, "sqlstate", None) in RETRYABLE_SQLSTATES
 
     def overwrite(self, fts_tables: Collection[str]) -> None:
-        """Do nothing: autovacuum removes dead rows from tables and indexes. Nothing is promised of WAL and backups."""
+        """Do nothing: autovacuum removes dead rows. WAL and backups are not covered."""
 
     def compact(self, largest: int | None) -> None:
         """Do nothing, as `overwrite`."""
 
     def close(self) -> None:
-        """Nothing is kept outside the engine."""
+        """Do nothing."""
 
 
 def _is_connection_error(error: BaseException) -> bool:
-    """Tell whether an error without a code is of the connection, and not of a statement that never left."""
+    """Return whether an error without a code concerns the connection, and not a statement that was never sent."""
     return any(kind.__name__ in ("OperationalError", "InterfaceError") for kind in type(error).__mro__)
 
 
@@ -117,8 +115,7 @@ _EXPLANATIONS: dict[str | None, tuple[type[StoreError], str]] = {
 
 
 def postgres_engine(url: str) -> Engine:
-    """Open a pool of connections."""
-    # A process that is stopped inside a transaction must not keep the others waiting for ever.
+    # A process that hangs inside a transaction must not block the others for ever.
     timeouts = f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout={2 * LOCK_TIMEOUT_MS}"
     return create_engine(
         url,
@@ -126,5 +123,5 @@ def postgres_engine(url: str) -> Engine:
         pool_size=8,
         max_overflow=64,
         connect_args={"options": timeouts},
-        hide_parameters=True,  # an error that is logged must not hold the words of a document
+        hide_parameters=True,  # logged errors must not contain text of documents
     )

@@ -1,4 +1,4 @@
-"""What all tables share: names of constraints, the type of ids, partial indexes."""
+"""Shared by all tables: naming of constraints, the type of ids, partial indexes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ IdType = BigInteger().with_variant(Integer, "sqlite")
 
 
 def make_in_condition(column: str, values: Iterable[StrEnum]) -> str:
-    """Return SQL that holds when the column has one of these values; literal, so partial indexes see it."""
+    """Return `column IN (…)` with literal values, because a partial index needs literals."""
     return f"{column} IN ({', '.join(repr(str(value)) for value in sorted(values))})"
 
 
 def partial_index(condition: str) -> dict[str, Any]:
-    """Make an index partial, on both databases."""
+    """Return the options that make an index partial on both databases."""
     return {"sqlite_where": text(condition), "postgresql_where": text(condition)}

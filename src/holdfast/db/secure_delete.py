@@ -8,12 +8,12 @@
 3. The write-ahead log contains earlier versions of pages. A truncating checkpoint copies the log into the file and cuts
    it to zero bytes. An open read transaction prevents that.
 
-`compact` removes copies that SQLite made. When SQLite splits or merges pages of a table, it moves rows and does not
-overwrite their old place; a later delete does not reach these copies. `VACUUM` writes all living rows into a temporary
-database and copies that over the file. A truncating checkpoint follows.
+`compact` removes copies that SQLite made. When SQLite splits or merges pages of a table, it moves rows without
+overwriting their old place; a later delete does not reach these copies. `VACUUM` writes all living rows into a
+temporary database and copies that over the file. A truncating checkpoint follows.
 
-Copies are made of living rows only. So what was deleted before a stage began is removed when the stage is complete,
-whatever others write meanwhile. What was deleted since is left for the next run.
+SQLite copies living rows only. So a completed stage has removed everything that was deleted before the stage began,
+even if others write meanwhile. Data that is deleted later is left for the next run.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ TEMPORARY_FOLDERS = ("/var/tmp", "/usr/tmp", "/tmp")  # noqa: S108 - SQLite's ow
 
 
 class SecureDeleteStage(StrEnum):
-    """The two stages of erasing, in order."""
+    """The two stages, in order."""
 
     OVERWRITE = "overwrite"
     COMPACT = "compact"
 
 
 class Obstacle(StrEnum):
-    """Why a stage could not be completed. It is tried again."""
+    """Why a stage was not completed. The caller tries again later."""
 
     READER = "reader"  # a read transaction is open, so the log cannot be truncated
     WRITER = "writer"  # another program holds the write lock
@@ -64,9 +64,9 @@ class Obstacle(StrEnum):
 
 
 def overwrite(path: Path, turn: WriterTurn, fts_tables: Collection[str]) -> Obstacle | None:
-    """Remove deleted rows from the file and its log; return what prevented it, None if it is complete.
+    """Remove deleted rows from the file and its log. Return what prevented it, None if it is complete.
 
-    `turn` keeps other writers waiting. `fts_tables` are the FTS5 tables from which rows were deleted.
+    `turn` blocks other writers. `fts_tables` are the FTS5 tables from which rows were deleted.
     """
     with _lock_erasing(path) as alone:
         if not alone:
@@ -75,9 +75,9 @@ def overwrite(path: Path, turn: WriterTurn, fts_tables: Collection[str]) -> Obst
 
 
 def compact(path: Path, turn: WriterTurn, largest: int | None) -> Obstacle | None:
-    """Remove copies of deleted rows from the file; return what prevented it, None if it is complete.
+    """Remove copies of deleted rows from the file. Return what prevented it, None if it is complete.
 
-    A file of more than `largest` bytes is left alone. Readers are not blocked; writers wait until VACUUM has ended.
+    A file of more than `largest` bytes is not changed. Readers are not blocked; writers wait until VACUUM has ended.
     """
     with _lock_erasing(path) as alone:
         if not alone:
@@ -87,7 +87,7 @@ def compact(path: Path, turn: WriterTurn, largest: int | None) -> Obstacle | Non
 
 @contextmanager
 def _lock_erasing(path: Path) -> Iterator[bool]:
-    """Yield whether no other process erases; then none begins before the end of the block."""
+    """Yield whether this process got the lock that allows erasing. It holds the lock until the end of the block."""
     with open(path.with_name(path.name + "-erase"), "ab", opener=open_private_file) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,7 +98,7 @@ def _lock_erasing(path: Path) -> Iterator[bool]:
 
 
 def _merge_all(path: Path, turn: WriterTurn, fts_tables: Collection[str]) -> Obstacle | None:
-    """Merge the segments of FTS5 tables, a portion in a transaction."""
+    """Merge the segments of FTS5 tables, in several transactions."""
     for table in fts_tables:
         portion = -FTS_MERGE_PAGES  # below zero: begin a merge of all segments; above zero: continue it
         more = True
@@ -113,7 +113,7 @@ def _merge_all(path: Path, turn: WriterTurn, fts_tables: Collection[str]) -> Obs
 
 
 def _merge(raw: sqlite3.Connection, table: str, portion: int) -> bool:
-    """Merge a portion; return whether there may be more."""
+    """Merge a part of the segments. Return whether there may be more."""
     if not raw.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [table]).fetchall():
         return False
     before = raw.total_changes
@@ -122,16 +122,16 @@ def _merge(raw: sqlite3.Connection, table: str, portion: int) -> bool:
 
 
 def _vacuum(path: Path, turn: WriterTurn, largest: int | None) -> Obstacle | None:
-    """Rewrite the file, unless it is too large, the disk too small, or somebody reads."""
+    """Rewrite the file, unless it is too large, the disk is too small, or a read transaction is open."""
     with closing(_connect(path)) as raw:
         size = _living_bytes(raw)
     if largest is not None and size > largest:
         return Obstacle.TOO_LARGE
     if _lacks_space(path.absolute().parent, size):
         return Obstacle.NO_SPACE
-    # A reader would keep both the old log and that of VACUUM on the disk: then it is not begun.
-    if found := _truncate_log(path, turn, 1):
-        return found
+    # With an open reader, the old log and that of VACUUM would both stay on the disk.
+    if obstacle := _truncate_log(path, turn, 1):
+        return obstacle
     with turn(), closing(_connect(path)) as raw:
         try:
             raw.execute("VACUUM")
@@ -147,7 +147,7 @@ def _vacuum(path: Path, turn: WriterTurn, largest: int | None) -> Obstacle | Non
 
 
 def _living_bytes(raw: sqlite3.Connection) -> int:
-    """Return how large the file will be at most after VACUUM."""
+    """Return the largest possible size of the file after VACUUM."""
     pages, free, size = (
         raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
     )
@@ -155,13 +155,13 @@ def _living_bytes(raw: sqlite3.Connection) -> int:
 
 
 def _lacks_space(folder: Path, size: int) -> bool:
-    """Return whether the temporary database and the log of VACUUM do not fit on their disks."""
+    """Return whether the temporary database or the log of VACUUM does not fit on its disk."""
     needed = int(size * HEADROOM)
     places = [*(os.environ.get(name, "") for name in TEMPORARY_SETTINGS), *TEMPORARY_FOLDERS]
-    temporary = next((Path(one) for one in places if one and os.access(one, os.W_OK | os.X_OK)), folder)
+    temporary = next((Path(place) for place in places if place and os.access(place, os.W_OK | os.X_OK)), folder)
     if temporary.stat().st_dev == folder.stat().st_dev:
         return shutil.disk_usage(folder).free < 2 * needed
-    return min(shutil.disk_usage(one).free for one in (temporary, folder)) < needed
+    return min(shutil.disk_usage(place).free for place in (temporary, folder)) < needed
 
 
 def _truncate_log(path: Path, turn: WriterTurn, attempts: int) -> Obstacle | None:
@@ -187,7 +187,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _try_begin(raw: sqlite3.Connection) -> bool:
-    """Begin to write; False if another program writes, which does not take turns."""
+    """Begin a write transaction. Return False if another program, which does not use `turn`, is writing."""
     try:
         raw.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
@@ -198,5 +198,5 @@ def _try_begin(raw: sqlite3.Connection) -> bool:
 
 
 def _has_code(error: sqlite3.OperationalError, code: int) -> bool:
-    """Return whether an error has this primary result code."""
+    """Compare the primary result code of an error."""
     return error.sqlite_errorcode & 0xFF == code

@@ -1,8 +1,8 @@
-"""What SQLite does in its own way.
+"""The SQLite dialect.
 
-Every write transaction is BEGIN IMMEDIATE: without it two writers read the same value and one update is lost.
-Writers take turns before they ask SQLite: its own waiting is a sleep of growing length, in which a newcomer
-overtakes those who wait; ours is a queue in each process and a file lock between processes.
+Every write transaction begins with BEGIN IMMEDIATE. With a deferred BEGIN two writers could read the same value, and
+one update would fail. SQLite itself waits for a lock with growing sleeps, so a newcomer can overtake waiting writers.
+To avoid that, writers queue first: in order within a process, by a file lock between processes.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from holdfast.db.database import CompiledStatement, Rows, Transaction
     from holdfast.db.secure_delete import Obstacle
 
-OLDEST_VERSION = (3, 38, 0)  # RETURNING, UPDATE FROM and the JSON functions we use
+OLDEST_VERSION = (3, 38, 0)  # RETURNING, UPDATE FROM and JSON functions
 BUSY_SECONDS = 30
 PRAGMAS = (
     "foreign_keys=ON",
-    "secure_delete=ON",  # what is deleted is overwritten
+    "secure_delete=ON",  # overwrite deleted rows
     "synchronous=FULL",
-    "wal_autocheckpoint=4000",  # 16 MB: pages that change often are copied into the file less often
-    "cache_size=-8000",  # 8 MB a connection
+    "wal_autocheckpoint=4000",  # 16 MB: copy pages that change often less often
+    "cache_size=-8000",  # 8 MB per connection
 )
-BATCH_SIZES = (64, 16, 4, 1)  # a batch is sent in these sizes, so that SQLite need not parse a text for each length
-SMALLEST_PAGE = 512  # a database is whole pages
+BATCH_SIZES = (64, 16, 4, 1)  # a batch is split into these sizes, so that SQLite parses only a few different statements
+SMALLEST_PAGE = 512  # the size of a database file is a multiple of the page size
 
 
 class WriterQueue:
-    """Writers of one file go one after the other, in the order they came.
+    """Lets the writers of one file run one after the other.
 
-    Within a process the order is exact. Between processes the kernel decides among the first of each.
+    Within a process they run in order of arrival. Between processes the kernel chooses among the first of each.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -64,7 +64,7 @@ class WriterQueue:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for a turn, and give it to the next."""
+        """Wait for the turn of this thread. The end of the block passes it on."""
         self._wait_turn()
         try:
             if self._path is not None:
@@ -76,7 +76,6 @@ class WriterQueue:
             self._pass_turn()
 
     def close(self) -> None:
-        """Close the lock file."""
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -97,7 +96,7 @@ class WriterQueue:
             gate = threading.Lock()
             gate.acquire()
             self._waiting.append(gate)
-        gate.acquire()  # released by whoever leaves, straight to us
+        gate.acquire()  # the leaving writer releases it
 
     def _pass_turn(self) -> None:
         with self._mutex:
@@ -108,30 +107,28 @@ class WriterQueue:
 
 
 class SqliteDialect:
-    """Transactions and errors of SQLite."""
-
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._writers = WriterQueue(path.with_name(path.name + "-turn") if path else None)
 
     def prepare(self) -> None:
-        """Switch the file to write-ahead logging: once in its life, and one process at a time.
+        """Create the file and switch it to write-ahead logging, one process at a time.
 
-        SQLite refuses the second of two who try at the same moment, without waiting.
+        SQLite does not wait if two processes switch at the same moment; it rejects the second one.
         """
         if self._path is None:
             return
         _require_database(self._path)
-        with suppress(OSError):  # it exists, or SQLite reports what is wrong with its folder
+        with suppress(OSError):  # the file exists, or SQLite reports the problem below
             os.close(open_private_file(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
         with self._writers.turn(), closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as raw:
             raw.execute("PRAGMA journal_mode=WAL")
-            for ending in ("", "-wal", "-shm"):  # SQLite creates the others with the rights of the database file
+            for ending in ("", "-wal", "-shm"):  # SQLite creates the others with the mode of the database file
                 restrict_to_owner(self._path.with_name(self._path.name + ending))
 
     @contextmanager
     def begin_write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:
-        """Open BEGIN IMMEDIATE when it is our turn; `durable` syncs the disk at commit."""
+        """Open BEGIN IMMEDIATE. With `durable`, the commit syncs the disk."""
         with self._writers.turn(), engine.connect() as connection:
             _set_synchronous(connection, "FULL" if durable else "NORMAL")
             with connection.begin():
@@ -139,52 +136,49 @@ class SqliteDialect:
 
     @contextmanager
     def begin_read(self, engine: Engine) -> Iterator[Connection]:
-        """Open a deferred transaction: readers never wait and never block."""
+        """Open a deferred transaction. Readers and the writer do not block each other."""
         with engine.connect().execution_options(holdfast_reads=True) as connection, connection.begin():
             yield connection
 
     def run(
         self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
     ) -> list[tuple[Any, ...]]:
-        """Send the batch as VALUES, a parameter for each cell."""
+        """Send the batch as VALUES, one parameter per cell."""
         if rows is None:
             cursor.execute(statement.sql, [values[name] for name in statement.param_order])
             return cursor.fetchall()  # type: ignore[no-any-return]
-        place = statement.param_order.index("rows")
-        before = [values[name] for name in statement.param_order[:place]]
-        after = [values[name] for name in statement.param_order[place + 1 :]]
-        found: list[tuple[Any, ...]] = []
-        for portion in _split_batch(rows):
-            sql = _expand_values(statement.sql, len(portion), len(portion[0]))
-            cursor.execute(sql, [*before, *chain.from_iterable(portion), *after])
-            found += cursor.fetchall()
-        return found
+        position = statement.param_order.index("rows")
+        before = [values[name] for name in statement.param_order[:position]]
+        after = [values[name] for name in statement.param_order[position + 1 :]]
+        result: list[tuple[Any, ...]] = []
+        for part in _split_batch(rows):
+            sql = _expand_values(statement.sql, len(part), len(part[0]))
+            cursor.execute(sql, [*before, *chain.from_iterable(part), *after])
+            result += cursor.fetchall()
+        return result
 
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
-        """Nothing to lock: BEGIN IMMEDIATE keeps every other writer out."""
+        """Do nothing: BEGIN IMMEDIATE excludes other writers."""
 
     def translate_error(self, error: BaseException) -> HoldfastError | None:
-        """Say what SQLite's result code means for a person."""
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             return None
         kind, sentence = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(code & 0xFF, (None, ""))
         return kind(f"{sentence} ({error})") if kind else None
 
-    def is_retryable(self, error: BaseException) -> bool:  # noqa: ARG002 - writers take turns, so they never collide
-        """Tell that another writer was in the way: never, since writers take turns."""
+    def is_retryable(self, error: BaseException) -> bool:  # noqa: ARG002 - writers never conflict
         return False
 
     def overwrite(self, fts_tables: Collection[str]) -> Obstacle | None:
-        """Remove deleted rows from the files; a database in memory has none."""
+        """Remove deleted rows from the files. A database in memory has none."""
         return None if self._path is None else overwrite(self._path, self._writers.turn, fts_tables)
 
     def compact(self, largest: int | None) -> Obstacle | None:
-        """Remove copies of deleted rows from the files; a database in memory has none."""
+        """Remove copies of deleted rows from the files. A database in memory has none."""
         return None if self._path is None else compact(self._path, self._writers.turn, largest)
 
     def close(self) -> None:
-        """Close the lock file."""
         self._writers.close()
 
 
@@ -202,7 +196,7 @@ _EXPLANATIONS: dict[int, tuple[type[StoreError] | None, str]] = {
         "The database cannot be written. Nothing was written; check the owner and mode of the file and its folder.",
     ),
     sqlite3.SQLITE_FULL: (StoreFull, FULL_DISK),
-    sqlite3.SQLITE_IOERR_SHMSIZE: (StoreFull, FULL_DISK),  # the first process that opens the database finds no room
+    sqlite3.SQLITE_IOERR_SHMSIZE: (StoreFull, FULL_DISK),  # no space for the shared-memory file
     sqlite3.SQLITE_IOERR: (
         StoreError,
         "The disk did not take the write. Nothing was written; check the disk, its space and its quota.",
@@ -223,7 +217,7 @@ _EXPLANATIONS: dict[int, tuple[type[StoreError] | None, str]] = {
 
 
 def _split_batch(rows: Rows) -> Iterator[Rows]:
-    """Split a batch into a few sizes that recur."""
+    """Split a batch into the sizes of BATCH_SIZES."""
     first = 0
     for size in BATCH_SIZES:
         while len(rows) - first >= size:
@@ -233,22 +227,22 @@ def _split_batch(rows: Rows) -> Iterator[Rows]:
 
 @lru_cache(maxsize=1024)
 def _expand_values(sql: str, count: int, width: int) -> str:
-    """Return the statement with room for this many rows."""
+    """Return the statement with parameters for this many rows."""
     row = f"({', '.join('?' * width)})"
     return sql.replace("(VALUES (?))", f"(VALUES {', '.join([row] * count)})")
 
 
 def _require_database(path: Path) -> None:
-    """Leave a file alone that is something else, as far as its kind and size tell; SQLite itself sees the rest.
+    """Refuse a path that cannot be a database, by its type and size. SQLite checks the contents later.
 
-    The file is never opened here: closing it would drop every lock that this process holds on it through SQLite, and
-    another process would then take the log of a living database for a dead one.
+    The function does not open the file: closing it would release all locks that this process holds on it through
+    SQLite. Another process would then treat the log of a live database as abandoned.
     """
     try:
         status = path.stat()
     except OSError:
-        return  # SQLite will say what is wrong with it
-    if not stat.S_ISREG(status.st_mode):  # the size of a folder depends on its file system
+        return  # SQLite reports the problem later
+    if not stat.S_ISREG(status.st_mode):  # its size means nothing
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise StoreUnavailable(f"The database cannot be opened: {path} is {kind}. Name a file, such as holdfast.db.")
     if status.st_size % SMALLEST_PAGE:
@@ -256,7 +250,7 @@ def _require_database(path: Path) -> None:
 
 
 def _make_lock_file_error(path: Path, error: OSError) -> StoreError:
-    """Say why the file beside the database, through which writers take turns, cannot be made."""
+    """Explain why the lock file of the writer queue cannot be created."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return StoreUnavailable(
             f"The database cannot be opened. Check that its folder exists and may be written. ({error})"
@@ -269,7 +263,7 @@ def _make_lock_file_error(path: Path, error: OSError) -> StoreError:
 
 
 def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
-    """Open a file, or a database in memory for `None`, with everything a connection needs."""
+    """Open a file, or a database in memory if `path` is None."""
     if sqlite3.sqlite_version_info < OLDEST_VERSION:
         wanted = ".".join(map(str, OLDEST_VERSION))
         raise StoreError(
@@ -284,14 +278,14 @@ def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
             poolclass=QueuePool,
             pool_size=8,
             max_overflow=-1,
-            hide_parameters=True,  # an error that is logged must not hold the words of a document
+            hide_parameters=True,  # logged errors must not contain text of documents
         )
     else:
         engine = create_engine(url, connect_args=connect_args, poolclass=StaticPool, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
     def _prepare(raw: sqlite3.Connection, _record: Any) -> None:
-        raw.isolation_level = None  # we say BEGIN ourselves
+        raw.isolation_level = None  # `_begin` sends BEGIN
         for pragma in PRAGMAS:
             raw.execute(f"PRAGMA {pragma}")
         raw.create_function("holdfast_now", 0, clock.now)
@@ -305,7 +299,7 @@ def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
 
 
 def _set_synchronous(connection: Connection, level: str) -> None:
-    """Set how a commit is synced; only possible between transactions."""
+    """Set how a commit is synced. Only possible between transactions."""
     if connection.info.get("synchronous") != level:
         raw = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - this is the SQLite dialect

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.catalog import parse_item_id
 from holdfast.doctor import statements as sql
 from holdfast.doctor.report import Check, Issue, read_windows
-from holdfast.documents import DocumentRemover, RequestOptions, select_items_with_slots
+from holdfast.documents import Action, DocumentRemover, RequestOptions, select_items_with_slots
 from holdfast.engine import Operation, Request, Status
 from holdfast.engine.store import LARGEST_BATCH, ConsistencyChecker
 from holdfast.errors import BaseFailed, UnknownBase
@@ -132,8 +132,8 @@ class ItemChecks:
         with self._store.database.reading() as tx:
             live = tx.run(sql.SELECT_VISIBLE_ITEMS, [[issue.key[1]] for issue in issues])
         try:
-            replies = self._operations.request_operation(
-                base, [id_ for id_, _ in live], Operation.INDEX, RequestOptions(cause="doctor")
+            replies = self._operations.request(
+                base, [id_ for id_, _ in live], Action.INDEX, RequestOptions(cause="doctor")
             )
         except (BaseFailed, UnknownBase):  # nothing can be built there now
             return 0
@@ -186,7 +186,7 @@ class FileChecks:
 
     def _remove_orphan_files(self, issues: Sequence[Issue]) -> int:
         """Remove files without a row: first those of abandoned uploads, then those without a record."""
-        self._orphan_blobs.remove_due_files(LARGEST_BATCH)
+        self._orphan_blobs.files.remove_due_files(LARGEST_BATCH)
         return len(self._orphan_blobs.remove([issue.key for issue in issues]))
 
     def _find_unfinished_files(self) -> Iterator[list[Issue]]:

@@ -14,7 +14,14 @@ from holdfast.documents.lists import DocumentFilter, Order
 from holdfast.documents.operations import Action, DocumentOperations, RequestOptions
 from holdfast.documents.queries import DocumentCounts
 from holdfast.documents.remove import DocumentRemover
-from holdfast.documents.selection import lock_open_base, refuse_failed, select_items_with_slots, select_live_requests
+from holdfast.documents.selection import (
+    admit_live_requests,
+    lock_open_base,
+    refuse_failed,
+    require_open,
+    select_items_with_slots,
+    select_live_requests,
+)
 from holdfast.documents.status import Document, DocumentStatus, IndexStatus, Progress, progress_of
 
 __all__ = [
@@ -36,10 +43,12 @@ __all__ = [
     "Progress",
     "RequestOptions",
     "Upload",
+    "admit_live_requests",
     "lock_open_base",
     "pause_for_quota",
     "progress_of",
     "refuse_failed",
+    "require_open",
     "select_items_with_slots",
     "select_live_requests",
 ]

@@ -1,8 +1,8 @@
-"""What people put in: files, notes, pages and folders, each with its own answer.
+"""Adds files, notes, pages and folders to a base, and replies for each item.
 
-Bytes are safe on the disk before a row names them, and recorded before they are written (`catalog.file_records`).
-Names and contents that are there already are found under the lock of the base, in the transaction that writes the rows
-and admits the work: of many who add the same thing at once, one creates it and the others are told of it.
+Files are recorded before they are written (`catalog.file_records`), and synced before a row references them. The
+duplicate check runs under the lock of the base, in the transaction that writes the rows and admits the work. So if many
+callers add the same thing at once, one creates it and the others get a reply that names it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from holdfast.catalog import (
     ItemKind,
     OnDuplicate,
     UploadExpired,
+    fault_to_json,
     fold_name,
     item_from_row,
     parse_blob_id,
@@ -61,103 +62,112 @@ if TYPE_CHECKING:
     from holdfast.engine.store import SqlStore
     from holdfast.indexes import CostEstimator, IndexRegistry
 
-ITEMS_PER_TRANSACTION = 100  # items added in one transaction
+ITEMS_PER_TRANSACTION = 100
 LONGEST_NAME = 1_000
-QUOTA_RETRY_AFTER = timedelta(minutes=10)  # when it is seen whether the quota of a new day allows more
-SOURCE_SLOT = "source"  # the kind of the slot that looks at where an item comes from
+QUOTA_RETRY_AFTER = timedelta(minutes=10)  # when the quota is checked again
+SOURCE_SLOT = "source"  # the kind of the slot that reads the source of an item
 
 
 class Opener(Protocol):
-    """Opens a file when it is its turn; it may refuse, and may say at the end that the file changed meanwhile."""
+    """Opens a file when it is read. It may raise, also at the end if the file changed in the meantime."""
 
-    def __call__(self) -> AbstractContextManager[ByteReader]:
-        """Open it."""
-        ...
+    def __call__(self) -> AbstractContextManager[ByteReader]: ...
 
 
 class Upload(NamedTuple):
-    """Something on its way in: bytes of our own, or the place where it comes from."""
+    """An item to add: its bytes, or the source that they come from."""
 
     name: str
     content: bytes | ByteReader | Opener | None = None
     metadata: Mapping[str, Any] = {}
     kind: ItemKind = ItemKind.FILE
     source: str | None = None
-    seen: str | None = None  # how the source looked when the bytes were read
-    every: int | None = None  # seconds after which the source is looked at again
-    problem: Fault | None = None  # why it cannot be indexed: it becomes a failed item, and no work
-    parent: int = 0  # the container it stands in; 0: none
-    local: bool = False  # the local user named this folder, so HOLDFAST_FOLDER_ROOTS does not limit it
+    seen: str | None = None  # state of the source when the bytes were read
+    every: int | None = None  # seconds between two reads of the source
+    problem: Fault | None = None  # why it cannot be indexed: it becomes a failed item without slots
+    parent: int = 0  # its container; 0: none
+    local: bool = False  # the local user named this folder, so HOLDFAST_FOLDER_ROOTS does not apply
 
     @property
     def location(self) -> tuple[int, str]:
-        """Where it stands: only one thing can stand there."""
+        """Its parent and name, which are unique in a base."""
         return self.parent, self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemReply:
-    """What came of one item of a request."""
+    """The reply for one item of a request."""
 
     verdict: Verdict
     reason: str
     status: Status = Status.NOT_INDEXED
     name: str = ""
-    item: int | None = None  # the one that was added, or that stands in the way
+    item: int | None = None  # the item that was added, or that conflicts
     job: JobId | None = None
     generation: int | None = None
 
+    @classmethod
+    def from_admission(cls, name: str, item: int | None, result: AdmissionResult) -> ItemReply:
+        """Return the reply for an item whose request the engine admitted or refused."""
+        return cls(
+            verdict=result.verdict,
+            reason=result.reason,
+            status=result.status,
+            name=name,
+            item=item,
+            job=result.job,
+            generation=result.generation,
+        )
+
     @property
     def accepted(self) -> bool:
-        """Something was written."""
         return self.verdict is Verdict.ACCEPTED
 
     @property
     def quota_exhausted(self) -> bool:
-        """The quota of the base keeps it out today."""
         return self.reason == QUOTA_EXHAUSTED.reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddOptions:
-    """How things are added."""
+    """Options for adding items."""
 
-    on_duplicate: OnDuplicate | None = None  # None: as the base has it
-    refuse_copies: bool = True  # what has no source is refused where its content is there already, under whatever name
-    index: bool | None = None  # at once; None: as the base has it
+    on_duplicate: OnDuplicate | None = None  # None: the setting of the base
+    refuse_copies: bool = True  # refuse an upload without a source if another item has its content
+    index: bool | None = None  # index at once; None: the setting of the base
     requester: str = ""
     priority: int = DEFAULT_PRIORITY
     cause: str = "user"
-    ticket: Ticket | None = None  # of the work that adds this; nothing is added when it no longer holds
-    restoring: bool = False  # into a base that is not open yet
+    ticket: Ticket | None = None  # of the work that adds this; nothing is added if it lost its slot
+    restoring: bool = False  # into a base that is being restored
 
 
 DEFAULT_ADD_OPTIONS = AddOptions()
 
 
 class StaleLookup(Exception):
-    """What was there is not what it was when we looked."""
+    """An item changed between the lookup and the transaction."""
 
 
 class DocumentAdder:
-    """Adds items to bases."""
-
-    def __init__(self, store: SqlStore, catalogue: Catalog, files: FileRecords, indexes: IndexRegistry) -> None:
+    def __init__(self, store: SqlStore, catalog: Catalog, files: FileRecords, indexes: IndexRegistry) -> None:
         self._store = store
-        self._catalog = catalogue
+        self._catalog = catalog
         self._files = files
         self._indexes = indexes
         self._costs = indexes.cost_estimator
 
-    def add(self, base: Base, uploads: Iterable[Upload], terms: AddOptions = DEFAULT_ADD_OPTIONS) -> list[ItemReply]:
-        """Add items; names and contents that are there already are treated as the base or the terms say.
+    def add(self, base: Base, uploads: Iterable[Upload], options: AddOptions = DEFAULT_ADD_OPTIONS) -> list[ItemReply]:
+        """Add items, and return a reply for each, in order.
 
-        Each item has its own answer, in order.
+        `on_duplicate` of the options, or else of the base, decides about names and contents that already exist.
+
+            (reply,) = adder.add(base, [Upload("note.md", b"# Notes")])
         """
         replies: list[ItemReply] = []
         for portion in _portions(uploads):
             try:
-                replies += self._add(base, portion, terms)
+                replies += self._add(base, portion, options)
             except StoreFull as error:
                 if not replies:
                     raise
@@ -168,79 +178,77 @@ class DocumentAdder:
         return replies
 
     def put(self, base: Base, uploads: Iterable[Upload], *, requester: str = "", priority: int = 5) -> list[ItemReply]:
-        """Add items or change those of the same name, as whoever names them himself does."""
-        terms = AddOptions(
+        """Add items, or replace the content of items with the same name."""
+        options = AddOptions(
             on_duplicate=OnDuplicate.REPLACE, refuse_copies=False, requester=requester, priority=priority
         )
-        return self.add(base, uploads, terms)
+        return self.add(base, uploads, options)
 
     def slot_specs(self, base: Base) -> tuple[SlotSpec, ...]:
-        """Return what a document of this base should have."""
+        """Return the slots that a document of this base should have."""
         can, _ = self._indexes.check_enabled(base)
         return (SlotSpec(CONTENT), *(SlotSpec(kind, CONTENT) for kind in can))
 
-    def _add(self, base: Base, uploads: Sequence[Upload], terms: AddOptions) -> list[ItemReply]:
-        """Add items of different places; bytes that are there already are not written again."""
+    def _add(self, base: Base, uploads: Sequence[Upload], options: AddOptions) -> list[ItemReply]:
+        """Add items with distinct locations; bytes that the item already has are not written again."""
         try:
-            return self._write_batch(base, terms, uploads, self._find_unchanged_digests(base, uploads))
-        except StaleLookup:  # something was changed or deleted after we looked
-            return self._write_batch(base, terms, uploads, {})
+            return self._write_batch(base, options, uploads, self._find_unchanged_digests(base, uploads))
+        except StaleLookup:  # an item was changed or deleted after the lookup
+            return self._write_batch(base, options, uploads, {})
 
     def _write_batch(
-        self, base: Base, terms: AddOptions, uploads: Sequence[Upload], same: Mapping[Location, str]
+        self, base: Base, options: AddOptions, uploads: Sequence[Upload], same: Mapping[Location, str]
     ) -> list[ItemReply]:
-        """Make bytes safe, then write rows and admit the work."""
-        cases = [PendingUpload(upload, same.get(upload.location)) for upload in uploads]
-        recorded = self._files.record(sum(case.has_bytes for case in cases))
-        shipment = UploadBatch(base, terms, self.slot_specs, cases, files=self._files, costs=self._costs)
-        vain: list[str] = []
+        """Write and sync the files, then write the rows and admit the work in one transaction."""
+        pending = [PendingUpload(upload, same.get(upload.location)) for upload in uploads]
+        recorded = self._files.record(sum(case.has_bytes for case in pending))
+        batch = UploadBatch(base, options, self.slot_specs, pending, files=self._files, costs=self._costs)
+        unused: list[str] = []
         try:
             with self._files.blobs.write_batch(recorded.next_id, recorded.extend) as put:
-                vain += [blob.name for case in cases for blob in case.take_bytes(put)]
-        except BaseException:  # nothing was asked of the database, and no file is left
+                unused += [blob.name for case in pending for blob in case.take_bytes(put)]
+        except BaseException:  # the database was not touched, and `write_batch` removed the files
             self._files.remove([], recorded.ids)
             raise
         try:
-            answers = self._store.admit_with(shipment.write)
+            answers = self._store.admit_with(batch.write)
         except (HoldfastError, StaleLookup) as error:
-            # After other errors of the database the outcome may be unknown: the records are settled when they are due.
+            # After other database errors the outcome may be unknown; then the records are settled when they expire.
             if isinstance(error, UploadExpired | StoreFull) or not isinstance(error, StoreError):
-                self._files.remove([*vain, *(case.blob.name for case in cases if case.blob)], recorded.ids)
+                self._files.remove([*unused, *(case.blob.name for case in pending if case.blob)], recorded.ids)
             raise
-        self._files.remove([*vain, *shipment.unused_blobs], set(recorded.ids) - shipment.named)
-        return shipment.replies(answers)
+        self._files.remove([*unused, *batch.unused_blobs], set(recorded.ids) - batch.named)
+        return batch.replies(answers)
 
     def _find_unchanged_digests(self, base: Base, uploads: Sequence[Upload]) -> dict[Location, str]:
-        """Return the digests of those uploads whose bytes the item in that place has already."""
+        """Return the digests of uploads whose item already has the same bytes, by location."""
         given = {one.location: one.content for one in uploads if isinstance(one.content, bytes)}
         known = self._catalog.find_items(base, list(given)) if given else {}
-        prints = {place: sha256(given[place]).hexdigest() for place in known}
-        return {place: digest for place, digest in prints.items() if known[place].digest == digest}
+        digests = {place: sha256(given[place]).hexdigest() for place in known}
+        return {place: digest for place, digest in digests.items() if known[place].digest == digest}
 
 
 class PendingUpload:
-    """One upload on its way to an answer."""
+    """One upload of a batch, and what was decided about it."""
 
     def __init__(self, upload: Upload, same: str | None) -> None:
         self.upload = upload
         self.blob: Blob | None = None
-        self.digest = same  # of bytes that are there already, until there are others
-        self.name = upload.name  # under which it stands, or would
+        self.digest = same  # of the bytes that the item already has, or of the bytes just written
+        self.name = upload.name  # the name in the base, after renaming
         self.verdict, self.reason = Verdict.ACCEPTED, "added"
-        self.item: Item | PendingUpload | None = (
-            None  # the one it changes or that stands in its way; a case is not written yet
-        )
+        # The item it changes or conflicts with; a `PendingUpload` is an item of the same batch.
+        self.item: Item | PendingUpload | None = None
         self.id: int | None = None
 
     @property
     def has_bytes(self) -> bool:
-        """It brings bytes that are not there already."""
         return self.upload.content is not None and self.digest is None
 
     def take_bytes(self, put: Callable[[ByteReader], Blob]) -> Iterator[Blob]:
-        """Make our bytes safe, unless they are there already; yield what was written in vain.
+        """Write the bytes, unless the item already has them; yield a blob that was written for nothing.
 
-        What cannot be read becomes an item that says so.
+        A file that cannot be read becomes a failed item.
         """
         if self.upload.content is None or not self.has_bytes:
             return
@@ -255,11 +263,11 @@ class PendingUpload:
             self.blob, self.digest = blob, blob.digest
 
     def decide(self, there: Item | None, copy: Item | PendingUpload | None, on_duplicate: OnDuplicate) -> None:
-        """Tell what becomes of it, given the item of its name and another one of its content."""
+        """Decide what happens, given the item with its name and another item with its content."""
         self.name, self.verdict, self.reason = self.upload.name, Verdict.ACCEPTED, "added"
         self.item = there or copy
         if there is not None and self.upload.problem is not None:
-            self.verdict, self.reason = Verdict.REJECTED, self.upload.problem.code  # what is there is kept
+            self.verdict, self.reason = Verdict.REJECTED, self.upload.problem.code  # the existing item is kept
         elif there is not None:
             alike = there.kind is self.upload.kind
             if alike and (self.digest, self.upload.source) == (there.digest, there.source):
@@ -277,46 +285,46 @@ class PendingUpload:
 
     @property
     def new(self) -> bool:
-        """It becomes an item of its own."""
+        """It becomes a new item."""
         return self.reason in ("added", "renamed")
 
     @property
     def written(self) -> bool:
-        """A row names its bytes."""
+        """A row references its bytes."""
         return self.new or self.reason == "changed"
 
     @property
     def item_id(self) -> int | None:
-        """The item it became, or that stands in its way."""
+        """The item that it became or that conflicts with it."""
         return self.id if self.item is None else self.item.id
 
 
 class UploadBatch:
-    """Items of different names on their way into one transaction."""
+    """Uploads with distinct locations that are written in one transaction."""
 
     def __init__(
         self,
         base: Base,
-        terms: AddOptions,
+        options: AddOptions,
         slots: Callable[[Base], tuple[SlotSpec, ...]],
-        cases: Sequence[PendingUpload],
+        pending: Sequence[PendingUpload],
         *,
         files: FileRecords,
         costs: CostEstimator,
     ) -> None:
         self.base = base
         self._costs = costs
-        self.options = terms
+        self.options = options
         self.slot_specs_of = slots
-        self.specs: tuple[SlotSpec, ...] = ()  # as the base wants them when it is our turn
-        self.uploads = cases
-        self.unused_blobs: list[str] = []  # blobs that no row names after the commit
-        self.named: set[str] = set()  # ids of the blobs that rows name then
+        self.specs: tuple[SlotSpec, ...] = ()  # read under the lock of the base
+        self.uploads = pending
+        self.unused_blobs: list[str] = []  # blobs that no row references after the commit
+        self.named: set[str] = set()  # ids of the blobs that rows reference after the commit
         self._files = files
-        self._asked: list[PendingUpload] = []
+        self._requested: list[PendingUpload] = []
 
     def write(self, tx: Transaction) -> list[Request]:
-        """Decide about each upload, write the rows, and return what is asked for."""
+        """Decide about each upload, write the rows, and return the requests to admit."""
         self.base = base = self._lock_and_check_parents(tx)
         self.specs = self.slot_specs_of(base)
         on_duplicate = self.options.on_duplicate or base.settings.on_duplicate
@@ -342,17 +350,17 @@ class UploadBatch:
         self._record_seen_sources(tx, [case for case in self.uploads if case.reason == "same_content"])
         self._audit(tx, [case for case in self.uploads if case.verdict is Verdict.REJECTED])
         self.unused_blobs += [case.blob.name for case in self.uploads if case.blob and not case.written]
-        asked = [(case, self._request(tx, case)) for case in self.uploads]
-        self._asked = [case for case, request in asked if request is not None]
-        return [request for _, request in asked if request is not None]
+        requests = [(case, self._request(tx, case)) for case in self.uploads]
+        self._requested = [case for case, request in requests if request is not None]
+        return [request for _, request in requests if request is not None]
 
     def replies(self, answers: Sequence[AdmissionResult]) -> list[ItemReply]:
-        """Return what came of each, in order; `answers` belong to those who had a request."""
-        admitted = dict(zip(map(id, self._asked), answers, strict=True))
+        """Return a reply for each upload, in order; `answers` are the results of the requests."""
+        admitted = dict(zip(map(id, self._requested), answers, strict=True))
         return [self._reply(case, admitted.get(id(case))) for case in self.uploads]
 
     def _lock_and_check_parents(self, tx: Transaction) -> Base:
-        """Take the turn of the base, and see that what we add to is there."""
+        """Lock the base, and check that the parents exist and can hold the uploads."""
         self.unused_blobs.clear()
         base = lock_open_base(tx, self.base, building=not self.options.restoring)
         if self.options.ticket is not None:
@@ -379,17 +387,17 @@ class UploadBatch:
         return base
 
     def _distinct(self, case: PendingUpload) -> bool:
-        """Tell whether nothing else may have the content of this one."""
+        """Return whether no other item may have the same content."""
         return self.options.refuse_copies and case.upload.source is None and case.digest is not None
 
     def _copies(self, tx: Transaction) -> dict[str, Item | PendingUpload]:
-        """Find what has the content of one of ours already, by its digest."""
+        """Find existing items with the content of an upload, by digest."""
         wanted = {case.digest for case in self.uploads if self._distinct(case)}
         found = map(item_from_row, tx.run(documents_sql.FIND_COPIES, [[self.base.id, digest] for digest in wanted]))
         return {item.digest or "": item for item in found}
 
     def _refuse_beyond_quota(self, tx: Transaction) -> None:
-        """Refuse what is beyond the quota of the base: nothing of it is kept, so that it can simply come again."""
+        """Refuse uploads beyond the quota of the base. They are not stored, so the caller can add them again later."""
         written = [case for case in self.uploads if case.written]
         building = [case for case in written if case.upload.problem is None and self._is_indexed_now(tx, case)]
         left = read_remaining_quota(tx, self.base.key) if building else math.inf
@@ -398,13 +406,11 @@ class UploadBatch:
         for case in building[int(left) :]:
             case.verdict, case.reason = Verdict.REJECTED, QUOTA_EXHAUSTED.reason
         for case in self.uploads:
-            if (
-                isinstance(case.item, PendingUpload) and not case.item.written
-            ):  # the one it is a copy of stays out itself
+            if isinstance(case.item, PendingUpload) and not case.item.written:  # a copy of a refused upload
                 case.item, case.reason = None, QUOTA_EXHAUSTED.reason
 
     def _audit(self, tx: Transaction, refused: Sequence[PendingUpload]) -> None:
-        """Record what was refused: who asked, what stood in its way, and what it would have cost."""
+        """Record refused uploads: the requester, the conflicting item and the avoided cost."""
         copies = {str(case.item_id) for case in refused if case.reason == "content_exists"}
         known = self._costs(tx, [(self.base.key, number) for number in copies])
         rows = [
@@ -417,21 +423,21 @@ class UploadBatch:
         record_refusals(tx, rows)
 
     def _cost(self, case: PendingUpload, known: Mapping[tuple[str, str], float]) -> float:
-        """Estimate what a refused upload would have cost; answers about the same content are known or on their way."""
+        """Estimate the avoided cost; for a copy, that is the cost of the existing item."""
         if case.reason == "content_exists":
             return known.get((self.base.key, str(case.item_id)), 0.0)
         return self._costs.estimate_file(self.base, case.name, case.blob.size) if case.blob else 0.0
 
     def _is_indexed_now(self, tx: Transaction, case: PendingUpload) -> bool:
-        """Tell whether it is indexed now; what was indexed once is kept up to date."""
-        if case.upload.content is None and case.upload.source is None:  # a folder that only people put things into
+        """Return whether it is indexed now. An item that was indexed once is always kept up to date."""
+        if case.upload.content is None and case.upload.source is None:  # a folder without a source
             return False
         if self.base.settings.auto_index if self.options.index is None else self.options.index:
             return True
         return not case.new and bool(select_items_with_slots(tx, [case.item_id or 0]))
 
     def _find_free_name(self, tx: Transaction, place: Location, taken: set[Location]) -> str:
-        """Find a name that is free: that of the file with a number."""
+        """Return the name with the first free number, as in `report (2).pdf`."""
         parent, name = place
         path = PurePath(name)
         stem, ending = (path.stem, path.suffix) if path.name == name else (name, "")
@@ -442,47 +448,46 @@ class UploadBatch:
                 return free
         raise AssertionError("unreachable: numbers do not end")
 
-    def _create(self, tx: Transaction, cases: Sequence[PendingUpload]) -> None:
-        """Write the rows of new items."""
+    def _create(self, tx: Transaction, pending: Sequence[PendingUpload]) -> None:
         rows = [
             [
                 self.base.id, case.upload.parent, str(case.upload.kind), case.name, *_bytes(case),
-                case.upload.source, case.upload.seen, case.upload.every, _problem_to_json(case.upload.problem),
-                fold_name(case.name),
+                case.upload.source, case.upload.seen, case.upload.every,
+                case.upload.problem and fault_to_json(case.upload.problem), fold_name(case.name),
                 int(case.upload.local),
             ]
-            for case in cases
+            for case in pending
         ]  # fmt: skip
         ids = {(parent, name): id_ for id_, parent, name in tx.run(documents_sql.CREATE_ITEMS, rows)}
-        for case in cases:
+        for case in pending:
             case.id = ids[case.upload.parent, case.name]
-        record_events(tx, [_event("added", self.base, case) for case in cases])
+        record_events(tx, [_event("added", self.base, case) for case in pending])
 
-    def _change(self, tx: Transaction, cases: Sequence[PendingUpload]) -> None:
-        """Write the rows of items that get new content; their old bytes are useless."""
+    def _change(self, tx: Transaction, pending: Sequence[PendingUpload]) -> None:
+        """Write the rows of items that get new content; their old files are removed later."""
         replaced = []
-        for case in cases:
-            assert isinstance(case.item, Item)  # noqa: S101 - only an item that is there is changed
+        for case in pending:
+            assert isinstance(case.item, Item)  # noqa: S101 - only an existing item is changed
             replaced += [case.item.blob] if case.item.blob else []
         self._files.remove_later(tx, replaced)
         self.unused_blobs += replaced
         tx.run(
             documents_sql.CHANGE_ITEMS,
-            [[case.item_id, *_bytes(case), case.upload.source, case.upload.seen] for case in cases],
+            [[case.item_id, *_bytes(case), case.upload.source, case.upload.seen] for case in pending],
         )
-        release_holds(tx, [case.item_id for case in cases if case.item_id is not None])
-        record_events(tx, [_event("changed", self.base, case) for case in cases])
+        release_holds(tx, [case.item_id for case in pending if case.item_id is not None])
+        record_events(tx, [_event("changed", self.base, case) for case in pending])
 
-    def _record_seen_sources(self, tx: Transaction, cases: Sequence[PendingUpload]) -> None:
-        """Note how the sources of items look now whose content is the same."""
+    def _record_seen_sources(self, tx: Transaction, pending: Sequence[PendingUpload]) -> None:
+        """Record the new state of the source of items whose content did not change."""
         tx.run(
             documents_sql.RECORD_SEEN_SOURCES,
-            [[case.item_id, case.upload.seen] for case in cases if case.upload.seen is not None],
+            [[case.item_id, case.upload.seen] for case in pending if case.upload.seen is not None],
         )
 
     def _request(self, tx: Transaction, case: PendingUpload) -> Request | None:
-        """Return what is to be done about an upload; None where nothing is, or not now."""
-        upload, terms = case.upload, self.options
+        """Return the request for an upload; None if it needs no work now."""
+        upload, options = case.upload, self.options
         if case.verdict is Verdict.REJECTED or upload.problem is not None:
             return None
         if not self._is_indexed_now(tx, case):
@@ -494,34 +499,26 @@ class UploadBatch:
             operation=_operation(case),
             slots=(SlotSpec(SOURCE_SLOT),) if looks else self.specs,
             fingerprint=case.digest,
-            requester=terms.requester,
-            priority=terms.priority,
-            cause=terms.cause,
+            requester=options.requester,
+            priority=options.priority,
+            cause=options.cause,
         )
 
     def _reply(self, case: PendingUpload, answer: AdmissionResult | None) -> ItemReply:
-        if answer is None:
-            failed = case.upload.problem is not None and case.new
-            return ItemReply(
-                verdict=Verdict.REJECTED if failed else case.verdict,
-                reason=case.upload.problem.code if failed and case.upload.problem else case.reason,
-                status=Status.FAILED if failed else Status.NOT_INDEXED,
-                name=case.name,
-                item=case.item_id,
-            )
+        if answer is not None:
+            return ItemReply.from_admission(case.name, case.item_id, answer)
+        failed = case.upload.problem if case.new else None
         return ItemReply(
-            verdict=answer.verdict,
-            reason=answer.reason,
-            status=answer.status,
+            verdict=Verdict.REJECTED if failed else case.verdict,
+            reason=failed.code if failed else case.reason,
+            status=Status.FAILED if failed else Status.NOT_INDEXED,
             name=case.name,
             item=case.item_id,
-            job=answer.job,
-            generation=answer.generation,
         )
 
 
 def pause_for_quota(*, held: bool) -> None:
-    """Pause work that the quota of its base holds up; it goes on when a new day allows more."""
+    """Pause the calling work if the quota of its base is exhausted; it continues when a new day allows more."""
     if held:
         raise RetryLater(
             "daily_quota",
@@ -531,38 +528,33 @@ def pause_for_quota(*, held: bool) -> None:
 
 
 def _is_disk_folder(upload: Upload) -> bool:
-    """Tell whether it is a folder of the disk of its own; one within another is named by its path in that."""
+    """Return whether it is a folder of the disk itself, not a subfolder, which has a relative path."""
     return upload.kind is ItemKind.DIRECTORY and (upload.source or "").startswith("/")
 
 
 def _operation(case: PendingUpload) -> Operation:
-    """Return what is asked for: new content is told; a source is looked at, and again if it is another one."""
+    """Return the operation: CHANGE for new content; INDEX to read a source, or FORCE if the source changed."""
     if case.upload.content is not None:
         return Operation.CHANGE
     return Operation.FORCE if case.reason == "changed" else Operation.INDEX
 
 
 def _event(what: str, base: Base, case: PendingUpload) -> Event:
-    """Tell of an item that came or changed: what it is, never its name, which is gone from the disk when it is."""
-    told: dict[str, Any] = {"kind": str(case.upload.kind), "parent": case.upload.parent or None}
+    """Return an event without the item's name, because events outlive a deleted item."""
+    data: dict[str, Any] = {"kind": str(case.upload.kind), "parent": case.upload.parent or None}
     if case.upload.problem is not None:
-        told["error"] = case.upload.problem.code
-    return Event(f"document.{what}", base.key, str(case.item_id), data=json.dumps(told))
+        data["error"] = case.upload.problem.code
+    return Event(f"document.{what}", base.key, str(case.item_id), data=json.dumps(data))
 
 
 def _bytes(case: PendingUpload) -> list[Any]:
-    """Return the cells that tell of the bytes of an upload, and what is known of them."""
+    """Return the columns blob, digest, size and metadata."""
     blob = case.blob
     metadata = json.dumps(dict(case.upload.metadata), ensure_ascii=False)
     return [blob and blob.name, blob and blob.digest, blob.size if blob else 0, metadata]
 
 
-def _problem_to_json(problem: Fault | None) -> str | None:
-    return None if problem is None else json.dumps({"code": problem.code, **problem.params}, ensure_ascii=False)
-
-
 def _check(upload: Upload) -> None:
-    """Refuse a name that nobody could ask for again."""
     if not upload.name.strip() or len(upload.name) > LONGEST_NAME or make_storable(upload.name) != upload.name:
         raise BadRequest(
             f"An item needs a name of 1 to {LONGEST_NAME} characters, without zero bytes and halves of characters.",
@@ -572,7 +564,7 @@ def _check(upload: Upload) -> None:
 
 
 def _portions(uploads: Iterable[Upload]) -> Iterator[list[Upload]]:
-    """Split into transactions: bounded, and each place at most once in each; names get their one spelling."""
+    """Split uploads into bounded transactions with distinct locations; normalise names to NFC."""
     portion: dict[Location, Upload] = {}
     for given in uploads:
         upload = given._replace(name=to_nfc(given.name))

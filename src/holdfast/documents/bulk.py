@@ -1,8 +1,8 @@
-"""The same done to all items that a filter lets through, however many there are.
+"""Applies one action to all items that match a filter, in batches.
 
-They are read as a list reads them, the oldest first, and each batch is chosen in the transaction that asks for its
-work: what ceased to fit meanwhile is left alone, and what comes meanwhile is not met. A container stands for all that
-is below it, which is not asked a second time.
+Items are read with the filter of a list, oldest first. Each batch is selected in the transaction that requests its
+work, so items that no longer match are skipped. Items added after the start are not included. An action on a container
+covers everything below it, so items below it are not requested a second time.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
 
 
 class BulkOperations:
-    """Asks for work on all items that fit."""
+    """Applies an action to all items that match a filter."""
 
-    def __init__(self, store: SqlStore, requesting: DocumentOperations, removing: DocumentRemover) -> None:
+    def __init__(self, store: SqlStore, operations: DocumentOperations, remover: DocumentRemover) -> None:
         self._store = store
-        self._operations = requesting
-        self._remover = removing
+        self._operations = operations
+        self._remover = remover
 
     def apply(
         self,
         base: Base,
         action: Action,
         filter_: DocumentFilter,
-        manner: RequestOptions = DEFAULT_REQUEST_OPTIONS,
+        options: RequestOptions = DEFAULT_REQUEST_OPTIONS,
         *,
         dry_run: bool = False,
     ) -> BulkResult:
-        """Do the same to all that fit; return how many they were, and what came of those that stand below no other."""
+        """Apply an action; return the number of matches, and the replies for matches that are below no other match."""
         meant = _resolve_filter(action, filter_)
         with self._store.database.reading() as tx:
             if meant.parent and any(item.deleting for item in select_outermost(tx, base, [meant.parent])):
@@ -68,91 +68,92 @@ class BulkOperations:
             newest = newest_id(tx, base, meant)
         answers: Counter[tuple[Verdict, str]] = Counter()
         if not dry_run:
-            course = _BulkProgress(base, action, meant, manner, newest)
-            while not course.finished:
-                answers.update((one.verdict, one.reason) for one in self._batch(course))
+            progress = _BulkProgress(base, action, meant, options, newest)
+            while not progress.finished:
+                answers.update((one.verdict, one.reason) for one in self._batch(progress))
         return BulkResult(found=found, answers=dict(answers))
 
-    def _batch(self, course: _BulkProgress) -> list[ItemReply]:
-        """Go one step, in one transaction; containers follow each for itself."""
-        if course.action is Action.DELETE:
-            replies = self._remover.delete_with(course.base, course.select_roots, requester=course.options.requester)
-        elif course.filter.deleting:
-            replies = self._clean_up(course)
+    def _batch(self, progress: _BulkProgress) -> list[ItemReply]:
+        """Process one batch in one transaction, then each of its containers."""
+        if progress.action is Action.DELETE:
+            replies = self._remover.delete_with(
+                progress.base, progress.select_roots, requester=progress.options.requester
+            )
+        elif progress.filter.deleting:
+            replies = self._clean_up(progress)
         else:
-            replies = self._build(course)
-        for item in course.advance():
-            if course.action is not Action.DELETE:
-                replies += self._container(course, item)
+            replies = self._build(progress)
+        for item in progress.advance():
+            if progress.action is not Action.DELETE:
+                replies += self._container(progress, item)
         return replies
 
-    def _clean_up(self, course: _BulkProgress) -> list[ItemReply]:
-        asked: list[tuple[int, Request]] = []
+    def _clean_up(self, progress: _BulkProgress) -> list[ItemReply]:
+        requests: list[tuple[int, Request]] = []
 
         def write(tx: Transaction) -> Sequence[Request]:
-            lock_open_base(tx, course.base, building=False)
-            asked[:] = build_clean_up_requests(tx, [item.id for item in course.select_roots(tx)], course.options)
-            return [request for _, request in asked]
+            lock_open_base(tx, progress.base, building=False)
+            requests[:] = build_clean_up_requests(tx, [item.id for item in progress.select_roots(tx)], progress.options)
+            return [request for _, request in requests]
 
         answers = self._store.admit_with(write)
-        by_item = _grouped([id_ for id_, _ in asked], answers)
+        by_item = _grouped([id_ for id_, _ in requests], answers)
         return [
             build_clean_up_reply(one.item, by_item.get(one.item.id, [])) or build_already_deleting_reply(one.item)
-            for one in course.chosen
+            for one in progress.chosen
         ]
 
-    def _build(self, course: _BulkProgress) -> list[ItemReply]:
+    def _build(self, progress: _BulkProgress) -> list[ItemReply]:
         owners: list[int] = []
 
         def write(tx: Transaction) -> Sequence[Request]:
-            now = lock_open_base(tx, course.base, building=course.action is not Action.CANCEL)
-            course.select_roots(tx)
-            alone = course.documents
-            asked = self._operations.build_requests(now, alone, course.action, course.options)
-            owners[:] = [one.item.id for one, some in zip(alone, asked, strict=True) for _ in some]
-            return [request for some in asked for request in some]
+            now = lock_open_base(tx, progress.base, building=progress.action is not Action.CANCEL)
+            progress.select_roots(tx)
+            documents = progress.documents
+            requests = self._operations.build_requests(now, documents, progress.action, progress.options)
+            owners[:] = [one.item.id for one, some in zip(documents, requests, strict=True) for _ in some]
+            return [request for some in requests for request in some]
 
         by_item = _grouped(owners, self._store.admit_with(write))
-        return [combine_answers(one.item, by_item.get(one.item.id, [])) for one in course.documents]
+        return [combine_answers(one.item, by_item.get(one.item.id, [])) for one in progress.documents]
 
-    def _container(self, course: _BulkProgress, item: Item) -> list[ItemReply]:
-        """Ask as if it had been named alone; one that is gone meanwhile is left out."""
-        base, manner = course.base, course.options
+    def _container(self, progress: _BulkProgress, item: Item) -> list[ItemReply]:
+        """Request the action for one container; skip it if it is gone in the meantime."""
+        base, options = progress.base, progress.options
         try:
-            if course.action is Action.REFRESH and not item.source:
+            if progress.action is Action.REFRESH and not item.source:
                 return [combine_answers(item, [])]
-            return self._operations.request(base, [item.id], course.action, manner)
+            return self._operations.request(base, [item.id], progress.action, options)
         except UnknownItem:
             return []
 
 
 class _BulkProgress:
-    """How far one request for many has come. It is told of a step only after its transaction, which may run twice."""
+    """The progress of one bulk request. `advance` runs after the transaction, because a transaction may run twice."""
 
     def __init__(
-        self, base: Base, action: Action, filter_: DocumentFilter, manner: RequestOptions, newest: int
+        self, base: Base, action: Action, filter_: DocumentFilter, options: RequestOptions, newest: int
     ) -> None:
         self.base = base
         self.action = action
         self.filter = filter_
-        self.options = manner
-        self.chosen: list[ItemWithStatus] = []  # for this step, those that stand below no other
+        self.options = options
+        self.chosen: list[ItemWithStatus] = []  # of this batch, without items below another match
         self._newest = newest
         self._place = self._reached = 0
-        self._whole: set[int] = set()  # containers that were asked with all below them
+        self._whole: set[int] = set()  # containers that were requested with everything below them
 
     @property
     def finished(self) -> bool:
-        """Everything that was there at the beginning was met."""
         return self._place >= self._newest
 
     @property
     def documents(self) -> list[ItemWithStatus]:
-        """What is asked together in this step."""
+        """The items of this batch that are requested together."""
         return [one for one in self.chosen if not one.item.is_container]
 
     def select_roots(self, tx: Transaction) -> list[Item]:
-        """Choose the next ones."""
+        """Select the next batch."""
         ids = [
             id_
             for id_ in read_ids_after(tx, self.base, self.filter, self._place, ITEMS_PER_CLEAN_UP)
@@ -160,7 +161,7 @@ class _BulkProgress:
         ]
         self._reached = ids[-1] if len(ids) == ITEMS_PER_CLEAN_UP else self._newest
         found = [item_with_status_from_row(row) for row in tx.run(sql.READ_ITEMS_WITH_STATUS, [[id_] for id_ in ids])]
-        if not self.filter.deleting:  # there each is cleaned up by itself
+        if not self.filter.deleting:  # each hidden item is cleaned up by itself
             whole = self._whole | {one.item.id for one in found if one.item.is_container}
             inside = {
                 item for item, ancestor in tx.run(sql.READ_ANCESTORS, [[id_] for id_ in ids]) if ancestor in whole
@@ -170,7 +171,7 @@ class _BulkProgress:
         return [one.item for one in found]
 
     def advance(self) -> list[Item]:
-        """Note that a step is done; return the containers of it, which stand for all below them."""
+        """Finish the batch; return its containers."""
         self._place = self._reached
         containers = [] if self.filter.deleting else [one.item for one in self.chosen if one.item.is_container]
         self._whole |= {item.id for item in containers}
@@ -178,7 +179,7 @@ class _BulkProgress:
 
 
 def _resolve_filter(action: Action, filter_: DocumentFilter) -> DocumentFilter:
-    """Return the filter as an action means it; refuse what nobody can mean."""
+    """Return the filter as the action applies it; refuse combinations that make no sense."""
     if filter_.deleting and action is not Action.RETRY:
         raise BadRequest("What is being deleted can be tried again, and nothing else.", "only_retry")
     if action is Action.DELETE and filter_.empty:

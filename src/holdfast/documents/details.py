@@ -1,4 +1,4 @@
-"""What is known of one document: the names in it, the questions it answers, what it lacks; only what is served."""
+"""Reads the entities, questions and missing chunks of one document, as far as they are served."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from holdfast.documents.queries import DocumentQueries
     from holdfast.engine import Slot
 
-PREVIEW_CHARACTERS = 200  # with which a chunk is named
+PREVIEW_CHARACTERS = 200  # of the text of a missing chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentEntity:
-    """An entity that a document names."""
+    """An entity that a document mentions."""
 
     key: str
     name: str
-    kind: str  # empty where only rules have seen it
-    mentions: int  # chunks of the document that name it
+    kind: str  # empty if only the rules found it, not a language model
+    mentions: int  # number of chunks that mention it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A question, its answer, and the passage both come from."""
+    """A question, its answer, and the passage that both come from."""
 
     place: int
     question: str
@@ -48,25 +48,23 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingChunk:
-    """A chunk that an index of a document lacks: searches by this index do not find it."""
+    """A chunk that is missing in an index of a document: searches in this index do not find it."""
 
     index: str
     chunk: int
     ordinal: int
     start: int
     end: int
-    text: str  # how it begins, behind what it repeats of the chunk before
+    text: str  # the beginning, without the overlap with the previous chunk
     problem: Problem
 
 
 class DocumentDetails:
-    """Reads what indexes know of single documents."""
-
-    def __init__(self, shelves: DocumentQueries) -> None:
-        self._queries = shelves
+    def __init__(self, queries: DocumentQueries) -> None:
+        self._queries = queries
 
     def entities(self, base: Base, item: int) -> list[DocumentEntity]:
-        """Return the entities that a document names, the most frequent first."""
+        """Return the entities that a document mentions, the most frequent first."""
         found: dict[str, Subject] = {}
         with self._queries.open_item(base, item) as (tx, _, slots):
             for slot in _serving(slots, GRAPH):
@@ -83,9 +81,9 @@ class DocumentDetails:
         return sorted(named, key=lambda one: (-one.mentions, one.key))
 
     def list_cards(self, base: Base, item: int, *, after: int = 0, limit: int = 100) -> tuple[list[Card], int | None]:
-        """Return the questions that a document answers from behind a place on, and where to read on, if there is more.
+        """Return the cards of a document after a place, and the place to continue from; None after the last.
 
-        What is not served is left out, so a page may have fewer than were asked for.
+        Cards that are not served are left out, so a page may have fewer than `limit`.
         """
         with self._queries.open_item(base, item) as (tx, _, slots):
             for slot in _serving(slots, QUESTIONS):
@@ -101,9 +99,9 @@ class DocumentDetails:
         return [], None
 
     def missing(self, base: Base, item: int, *, limit: int = 100) -> list[MissingChunk]:
-        """Return the chunks that the indexes of a document lack: index by index, in the order of its text."""
-        with self._queries.open_item(base, item) as (tx, one, _):
-            rows = tx.run(sql.READ_MISSING, base=base.key, owner=one.key, letters=PREVIEW_CHARACTERS, limit=limit)
+        """Return the chunks that are missing in the indexes of a document, by index and in the order of the text."""
+        with self._queries.open_item(base, item) as (tx, document, _):
+            rows = tx.run(sql.READ_MISSING, base=base.key, owner=document.key, letters=PREVIEW_CHARACTERS, limit=limit)
         return [
             MissingChunk(
                 index=kind,
@@ -119,7 +117,6 @@ class DocumentDetails:
 
 
 def build_card(place: int, question: str, answer: str, source: ServedChunk) -> Card:
-    """Return a question with its answer and the passage that both come from."""
     return Card(
         place=place,
         question=question,
@@ -133,5 +130,5 @@ def build_card(place: int, question: str, answer: str, source: ServedChunk) -> C
 
 
 def _serving(slots: Sequence[Slot], kind: str) -> list[Slot]:
-    """Return the slot of an index, if it serves anything."""
+    """Return the slot of an index if it serves something."""
     return [slot for slot in slots if slot.kind == kind and slot.served and slot.recipe is not None]

@@ -1,7 +1,7 @@
-"""Folders of this machine that people keep in step with a base: shown beforehand, brought up to date, watched.
+"""Syncs folders of this machine with a base: preview, sync and watch.
 
-A folder is one item at the top of the base, told by its path. What a sync does is done by the worker that looks at the
-source of that item; here it is only asked for.
+A synced folder is one item at the top of the base, identified by its path. This module only requests a sync; the worker
+that builds the slot `source` of that item does it.
 """
 
 from __future__ import annotations
@@ -34,91 +34,91 @@ if TYPE_CHECKING:
 
 
 class FolderSync:
-    """Keeps folders and bases in step.
+    """Requests syncs of folders.
 
-    `local` is whether the user of this machine asks, or somebody with a key: a key names only folders that the operator
-    allows. A worker checks the same again whenever it looks at the folder.
+    `local` is true for the user of this machine, and false for a caller with a key, who may only name folders that the
+    operator allows. The worker checks this again at every sync.
     """
 
     def __init__(
-        self, store: SqlStore, adding: DocumentAdder, requesting: DocumentOperations, world: SourceAccess
+        self, store: SqlStore, adder: DocumentAdder, operations: DocumentOperations, source_access: SourceAccess
     ) -> None:
         self._store = store
-        self._adder = adding
-        self._operations = requesting
-        self._source_access = world
+        self._adder = adder
+        self._operations = operations
+        self._source_access = source_access
 
     def find(self, base: Base, folder: Path) -> Item | None:
-        """Find the item that a folder is; None if it was never synced."""
+        """Return the item of a folder; None if it was never synced."""
         return self._find(base, self._resolve_folder(folder, local=True))
 
     def preview(self, base: Base, folder: Path, *, local: bool = True) -> SyncPreview:
-        """Tell what a sync would add, change and remove; nothing is written, nothing is paid."""
-        whole = self._resolve_folder(folder, local=local)
-        item = self._find(base, whole)
+        """Return what a sync would add, change and remove, without writing or paying anything."""
+        path = self._resolve_folder(folder, local=local)
+        item = self._find(base, path)
         rules = self._source_access.rules_for(local=local)
-        return preview(self._store.database, item.id if item else None, whole, rules)
+        return preview(self._store.database, item.id if item else None, path, rules)
 
     def sync(
-        self, base: Base, folder: Path, manner: RequestOptions = DEFAULT_REQUEST_OPTIONS, *, local: bool = True
+        self, base: Base, folder: Path, options: RequestOptions = DEFAULT_REQUEST_OPTIONS, *, local: bool = True
     ) -> ItemReply:
-        """Ask for a look at a folder; the first time it becomes an item.
+        """Request a sync of a folder; the first sync creates its item.
 
-        A look that is under way is joined, so that syncing twice at once is one sync.
+        A request joins a sync that is already queued or running.
         """
-        return self._sync(base, self._resolve_folder(folder, local=local), manner, local=local)
+        return self._sync(base, self._resolve_folder(folder, local=local), options, local=local)
 
     def watch(
         self, base: Base, folder: Path, *, stop: Event, every: timedelta = DEFAULT_INTERVAL, local: bool = True
     ) -> Iterator[ItemReply]:
-        """Sync a folder now, whenever something in it may have changed, and every so often, until `stop` is set."""
-        whole = self._resolve_folder(folder, local=local)
-        for stir in watch(whole, self._source_access.rules, stop=stop, every=every):
+        """Sync a folder now, after each change, and at the interval `every`, until `stop` is set."""
+        path = self._resolve_folder(folder, local=local)
+        for event in watch(path, self._source_access.rules, stop=stop, every=every):
             yield self._sync(
-                base, whole, RequestOptions(cause="watch"), local=local, stirred=stir is WatchEvent.CHANGED
+                base, path, RequestOptions(cause="watch"), local=local, source_changed=event is WatchEvent.CHANGED
             )
 
     def _sync(
-        self, base: Base, whole: Path, manner: RequestOptions, *, local: bool, stirred: bool = False
+        self, base: Base, path: Path, options: RequestOptions, *, local: bool, source_changed: bool = False
     ) -> ItemReply:
-        item = self._find(base, whole)
+        item = self._find(base, path)
         if item is not None:
             if local and not item.local:
                 self._store.database.write(lambda tx: tx.run(sql.ADOPT_FOLDER, id=item.id), durable=True)
-            return self._operations.refresh(base, [item.id], manner, stirred=stirred)[0]
-        upload = Upload(whole.name or str(whole), kind=ItemKind.DIRECTORY, source=str(whole), local=local)
-        terms = AddOptions(
+            return self._operations.refresh(base, [item.id], options, source_changed=source_changed)[0]
+        upload = Upload(path.name or str(path), kind=ItemKind.DIRECTORY, source=str(path), local=local)
+        add_options = AddOptions(
             on_duplicate=OnDuplicate.RENAME,
             refuse_copies=False,
             index=True,
-            requester=manner.requester,
-            priority=manner.priority,
-            cause=manner.cause,
+            requester=options.requester,
+            priority=options.priority,
+            cause=options.cause,
         )
-        return self._adder.add(base, [upload], terms)[0]
+        return self._adder.add(base, [upload], add_options)[0]
 
-    def _find(self, base: Base, whole: Path) -> Item | None:
+    def _find(self, base: Base, path: Path) -> Item | None:
         with self._store.database.reading() as tx:
-            rows = tx.run(sql.FIND_SOURCE, base_id=base.id, kind=str(ItemKind.DIRECTORY), source=str(whole))
+            rows = tx.run(sql.FIND_SOURCE, base_id=base.id, kind=str(ItemKind.DIRECTORY), source=str(path))
         return item_from_row(rows[0]) if rows else None
 
     def _resolve_folder(self, folder: Path, *, local: bool) -> Path:
-        """Return the path under which a folder is known, whatever way was written to it, if it may be read."""
-        whole = folder.expanduser().absolute()
+        """Return the canonical path of a folder that may be read."""
+        path = folder.expanduser().absolute()
         limits = self._source_access.rules_for(local=local).limits
-        if not limits.is_below_roots(whole):  # before anything else, which would tell what is there
+        if not limits.is_below_roots(path):  # checked first: any other error would reveal what exists
             raise Forbidden(str(folder_not_allowed()))
-        if not whole.is_dir():
+        if not path.is_dir():
             raise BadRequest(
                 f"{str(folder)!r} is not a folder on this machine; name one that is.", "no_such_folder", folder=folder
             )
-        whole = whole.resolve()
-        if find_text_flaw(str(whole)) is not None:
+        path = path.resolve()
+        if find_text_flaw(str(path)) is not None:
             raise BadRequest(
-                f"The path of the folder is not valid UTF-8: {to_displayable(str(whole))}. Rename the folder."
+                f"The path of the folder is not valid UTF-8: {to_displayable(str(path))}. Rename the folder."
             )
         try:
-            require_allowed(whole, limits)
+            require_allowed(path, limits)
         except Permanent as error:
             raise BadRequest(f"{str(folder)!r} cannot be synced. {error}", "own_data") from error
-        return whole
+        return path

@@ -1,7 +1,7 @@
-"""A folder and the items below it: what is new, what changed, what left; the rest is neither read nor touched.
+"""Compares a folder with the items below it, and updates the items that differ.
 
-A file is told by its stamp; only where that differs are its bytes read, and only where those differ is it indexed. What
-could not be seen is not gone.
+A file is read only if its stamp changed, and indexed only if its bytes changed. A file that could not be listed is not
+treated as removed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Task
     from holdfast.sources.folder import FolderRules, Skipped, Stamp
 
-ITEMS_PER_CHECKPOINT = 100  # items between two checkpoints
+ITEMS_PER_CHECKPOINT = 100  # files or items
 BLOCK = 1 << 20
-FOLDER_PRIORITY = 6  # priority of what a folder holds: a little after what somebody waits for
+FOLDER_PRIORITY = 6  # of documents in a folder: after documents that a user added
 
 
 class KnownItem(NamedTuple):
-    """An item below a folder, as it was when it was last looked at."""
+    """An item below a folder, as it was at the last sync."""
 
     id: int
     kind: str
@@ -48,35 +48,34 @@ class KnownItem(NamedTuple):
 
     @property
     def is_container(self) -> bool:
-        """It was a folder."""
         return self.kind == ItemKind.DIRECTORY
 
 
 @dataclass(slots=True)
 class Difference:
-    """What stands between a folder and the items below it."""
+    """The difference between a folder and the items below it."""
 
     new: list[FoundFile] = field(default_factory=list)
-    touched: list[FoundFile] = field(default_factory=list)  # known, but the stamp is another: perhaps changed
-    kept: list[KnownItem] = field(default_factory=list)  # neither read nor touched
-    gone: list[KnownItem] = field(default_factory=list)  # files and folders
-    folders: list[str] = field(default_factory=list)  # that are new, outer ones first
+    touched: list[FoundFile] = field(default_factory=list)  # the stamp changed, so the content may have changed
+    kept: list[KnownItem] = field(default_factory=list)  # unchanged
+    gone: list[KnownItem] = field(default_factory=list)  # items to remove, files and folders
+    folders: list[str] = field(default_factory=list)  # new folders, outer ones first
     skipped: dict[SkipReason, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPreview:
-    """What syncing a folder would do, by the paths of files below it."""
+    """What a sync of a folder would do, as paths relative to the folder."""
 
     added: list[str]
     changed: list[str]
     removed: list[str]
     unchanged: int
-    skipped: dict[str, int]  # files that are left out, by the reason
+    skipped: dict[str, int]  # number of files that are left out, by reason
 
 
 class FolderPart(NamedTuple):
-    """A folder on the disk, how it is read, and the part of it that an item is: empty for the whole."""
+    """A folder on the disk, the rules for reading it, and the subfolder that an item is (empty: the whole folder)."""
 
     root: Path
     rules: FolderRules
@@ -84,16 +83,16 @@ class FolderPart(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """What a look at a folder came to."""
+    """The result of a sync."""
 
     difference: Difference
-    same: list[int]  # items whose content did not change
+    same: list[int]  # ids of items whose content did not change
 
 
 def compare(known: Iterable[KnownItem], entries: Iterable[FoundFile | Skipped], within: str = "") -> Difference:
-    """Tell how a folder differs from the items that were made of it; each of them has its path as its source.
+    """Compare a folder with its items, whose sources are their paths.
 
-    `within` is the part of the folder that the items are below.
+    `within` limits the comparison to a subfolder. Items are removed only if the listing was complete.
     """
     items = {item.path: item for item in known}
     difference = Difference()
@@ -128,7 +127,7 @@ def compare(known: Iterable[KnownItem], entries: Iterable[FoundFile | Skipped], 
 
 
 def _parents(paths: Iterable[str]) -> set[str]:
-    """Return the folders that these paths lead through."""
+    """Return all parent folders of these paths."""
     found: set[str] = set()
     for path in paths:
         while (path := path.rpartition("/")[0]) and path not in found:
@@ -145,36 +144,36 @@ def _stamp_to_text(stamp: Stamp) -> str:
 
 
 def preview(database: Database, item: int | None, root: Path, rules: FolderRules) -> SyncPreview:
-    """Look at the folder and tell what a sync of an item, which it may become, would do; nothing is written."""
-    known = {one.path: one for one in _known(database, item)} if item is not None else {}
+    """Return what a sync would do, without writing anything; `item` is None before the first sync."""
+    known = {entry.path: entry for entry in _known(database, item)} if item is not None else {}
     difference = compare(known.values(), scan(root, rules))
-    touched = {one.path: digest_of(root, one, rules) for one in difference.touched}
+    touched = {file.path: digest_of(root, file, rules) for file in difference.touched}
     changed = [path for path, digest in touched.items() if digest != known[path].digest]
     return SyncPreview(
-        added=sorted(one.path for one in difference.new),
+        added=sorted(file.path for file in difference.new),
         changed=sorted(changed),
-        removed=sorted(one.path for one in difference.gone if not one.is_container),
+        removed=sorted(entry.path for entry in difference.gone if not entry.is_container),
         unchanged=len(difference.kept) + len(touched) - len(changed),
-        skipped={str(why): number for why, number in difference.skipped.items()},
+        skipped={str(reason): number for reason, number in difference.skipped.items()},
     )
 
 
 class FolderUpdater:
-    """Brings the items below a folder up to date."""
+    """Updates the items below a folder."""
 
-    def __init__(self, database: Database, adding: DocumentAdder, removing: DocumentRemover) -> None:
+    def __init__(self, database: Database, adder: DocumentAdder, remover: DocumentRemover) -> None:
         self._database = database
-        self._adder = adding
-        self._remover = removing
+        self._adder = adder
+        self._remover = remover
 
     def sync(self, task: Task, base: Base, item: int, part: FolderPart) -> SyncResult:
-        """Look at the folder, and bring what is below an item, which is this part of it, up to date."""
+        """Scan the folder, and add, change and remove the items below `item`, which is this part of it."""
         root, rules, within = part
         task.checkpoint(stage="scanning")
         now = Moment(time.time_ns() // 1000)
         known = _known(self._database, item)
         difference = compare(known, scan(root, rules), within)
-        terms = AddOptions(
+        options = AddOptions(
             on_duplicate=OnDuplicate.REPLACE,
             refuse_copies=False,
             priority=FOLDER_PRIORITY,
@@ -184,18 +183,20 @@ class FolderUpdater:
         for portion in _portions([item.id for item in difference.gone]):
             task.checkpoint(stage="removing")
             self._remover.delete(base, portion, ticket=task.ticket)
-        gone = {one.id for one in difference.gone}
-        places = {one.path: one.id for one in known if one.is_container and one.id not in gone} | {within: item}
-        self._make(base, difference, terms, places)
+        gone = {entry.id for entry in difference.gone}
+        places = {entry.path: entry.id for entry in known if entry.is_container and entry.id not in gone} | {
+            within: item
+        }
+        self._make(base, difference, options, places)
         opener = partial(open_found, root, limits=rules.limits)
         uploads = self._uploads(task, difference, opener, places, now)
-        replies = self._adder.add(base, uploads, terms)
+        replies = self._adder.add(base, uploads, options)
         pause_for_quota(held=any(reply.quota_exhausted for reply in replies))
         same = [reply.item for reply in replies if reply.item is not None and not reply.accepted]
         return SyncResult(difference, [*(item.id for item in difference.kept), *same])
 
-    def _make(self, base: Base, difference: Difference, terms: AddOptions, places: dict[str, int]) -> None:
-        """Make the folders that are new, outer ones first; each is noted in `places`."""
+    def _make(self, base: Base, difference: Difference, options: AddOptions, places: dict[str, int]) -> None:
+        """Create items for new folders, outer ones first, and add their ids to `places`."""
         depths: dict[int, list[str]] = {}
         for path in difference.folders:
             depths.setdefault(path.count("/"), []).append(path)
@@ -205,13 +206,13 @@ class FolderUpdater:
                 for path in paths
                 for above, _, name in [path.rpartition("/")]
             ]
-            replies = self._adder.add(base, uploads, replace(terms, index=False))
+            replies = self._adder.add(base, uploads, replace(options, index=False))
             places |= {path: reply.item for path, reply in zip(paths, replies, strict=True) if reply.item is not None}
 
     def _uploads(
         self, task: Task, difference: Difference, opener: Callable[[str], Any], places: dict[str, int], now: Moment
     ) -> Iterator[Upload]:
-        """Yield the files that are to be read, and look up now and then."""
+        """Yield the files to read, with a checkpoint every `ITEMS_PER_CHECKPOINT` files."""
         found = [*difference.new, *difference.touched]
         for number, entry in enumerate(found):
             if number % ITEMS_PER_CHECKPOINT == 0:
@@ -227,7 +228,7 @@ class FolderUpdater:
 
 
 def digest_of(root: Path, found: FoundFile, rules: FolderRules) -> str | None:
-    """Return what tells the content of a file from others; None where it cannot be read now."""
+    """Return the SHA-256 of a file; None if it cannot be read now."""
     digest = sha256()
     try:
         with open_found(root, found.real_path, rules.limits) as file:
@@ -243,7 +244,8 @@ def _portions(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _known(database: Database, item: int) -> list[KnownItem]:
-    """Read what earlier looks have brought below an item; what people put there has no path."""
+    """Read the items that earlier syncs added below an item; items that users added there have no path."""
     with database.reading() as tx:
         found = [KnownItem(*row) for row in tx.run(sql.READ_SOURCE_ITEMS_BELOW, [[item]]) if row[0] != item]
-    return [one for one in found if one.path is not None and one.kind in KINDS_FROM_SOURCE[ItemKind.DIRECTORY]]
+    kinds = KINDS_FROM_SOURCE[ItemKind.DIRECTORY]
+    return [entry for entry in found if entry.path is not None and entry.kind in kinds]

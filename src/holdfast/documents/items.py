@@ -1,4 +1,4 @@
-"""The items of all bases: found by name, with all below them, and their chunks. It only reads."""
+"""Reads items by name, with everything below them, and their chunks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from holdfast.catalog import ID_LIMIT, ChunkLists, item_from_row, stored_map
+from holdfast.catalog import ID_LIMIT, ChunkLists, read_base, stored_map
 from holdfast.content.token_estimate import estimate_tokens
 from holdfast.documents import statements as sql
-from holdfast.documents.selection import derive_tree_status, read_subtree, require_usable_base, select_outermost
-from holdfast.engine import Status
+from holdfast.documents.lists import SEARCHED
+from holdfast.documents.selection import derive_tree_status, read_subtree, refuse_failed, require_open, select_outermost
 from holdfast.errors import StateConflict, UnknownItem
 from holdfast.indexes import CONTENT
 from holdfast.wellformed import json_to_nfc, to_nfc
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from holdfast.catalog import Base, Catalog, Item
     from holdfast.db import Transaction
     from holdfast.documents.selection import ItemWithStatus
+    from holdfast.engine import Status
     from holdfast.engine.store import SqlStore
-
-COMPLETED = frozenset({Status.SUCCESS, Status.DEGRADED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentChunk:
-    """A part of a document as it is served."""
+    """A chunk of a document, as served."""
 
     document: int
     chunk: int
@@ -43,15 +42,15 @@ class DocumentChunk:
 
 
 class Items:
-    """Items by their ids; a name is unique among its neighbours only."""
+    """Reads items. A name is unique within its parent only."""
 
-    def __init__(self, store: SqlStore, catalogue: Catalog) -> None:
+    def __init__(self, store: SqlStore, catalog: Catalog) -> None:
         self._store = store
-        self._catalog = catalogue
+        self._catalog = catalog
         self._chunk_lists = ChunkLists(store.database)
 
     def find(self, base: Base, name: str, parent: int = 0) -> Item:
-        """Find an item by its name, in whichever Unicode spelling."""
+        """Find an item by its name, in any Unicode normalisation form."""
         place = (parent, to_nfc(name))
         item = self._catalog.find_items(base, [place]).get(place)
         if item is None:
@@ -59,20 +58,20 @@ class Items:
         return item
 
     def tree(self, base: Base, item: int) -> list[ItemWithStatus]:
-        """Read an item, first, and all that stands below it."""
+        """Return an item, first, and everything below it."""
         with self._store.database.reading() as tx:
-            return [one for one in self._below(tx, base, item) if not one.item.deleting]
+            return [entry for entry in self._below(tx, base, item) if not entry.item.deleting]
 
     def status(self, base: Base, item: int) -> Status:
-        """Tell how an item stands; a container as its live children do."""
+        """Return the status of an item; a container derives it from its children."""
         return derive_tree_status(self.tree(base, item))
 
     def select_documents(
         self, base: Base, *, below: Sequence[int] = (), metadata: Mapping[str, Any] | None = None
     ) -> list[int] | None:
-        """Return the documents that a search is about: below these items, and with this metadata; None for all.
+        """Return the documents that a search is limited to: below these items and with this metadata; None for all.
 
-        Metadata fits where each of the values is there under its key, in whichever Unicode spelling.
+        Metadata matches if every given key has the given value, in any Unicode normalisation form.
         """
         if not below and not metadata:
             return None
@@ -86,27 +85,21 @@ class Items:
                 found.append({id_ for id_, text in rows if _fits(text, metadata)})
         return sorted(set.intersection(*found))
 
-    def children(self, base: Base, parent: int = 0, *, after: int = 0, limit: int = 100) -> list[Item]:
-        """Read what stands in a container, or in the base itself, in the order in which it came."""
-        with self._store.database.reading() as tx:
-            rows = tx.run(sql.CHILDREN, base_id=base.id, parent_id=parent, after=after, limit=limit)
-        return [item_from_row(row) for row in rows]
-
     def chunks(
         self, base: Base, item: int, *, after: tuple[int, int] = (0, -1), limit: int = 100
     ) -> list[DocumentChunk]:
-        """Read the chunks of a document, or of all documents of a container, as they are served.
+        """Read the served chunks of a document, or of all documents in a container.
 
-        `after` is the document and the ordinal of the last one that was read.
+        `after` is the document and the ordinal of the last chunk that the caller has read.
         """
         with self._store.database.reading() as tx:
-            require_usable_base(tx, base)
+            refuse_failed(require_open(read_base(tx, base.id), base.name))
             tree = self._below(tx, base, item)
         name = tree[0].item.name
-        if any(one.item.deleting for one in tree):
+        if any(entry.item.deleting for entry in tree):
             raise StateConflict("being_deleted", f"Something in {name!r} is being deleted; ask again when it is gone.")
         status = derive_tree_status(tree)
-        if status not in COMPLETED:
+        if status not in SEARCHED:
             raise StateConflict("not_complete", f"{name!r} is {status}; its chunks can be listed when it is indexed.")
         return list(islice(self._served(base, tree, after, limit), limit))
 
@@ -119,20 +112,19 @@ class Items:
     def _served(
         self, base: Base, tree: list[ItemWithStatus], after: tuple[int, int], limit: int
     ) -> Iterator[DocumentChunk]:
-        """Yield chunks, one document after the other."""
         document, ordinal = after
-        for one in tree:
-            if one.document_status not in COMPLETED or one.item.id < document:
+        for entry in tree:
+            if entry.document_status not in SEARCHED or entry.item.id < document:
                 continue
-            content = self._store.owner(base.key, one.item.key).slot(CONTENT)
+            content = self._store.owner(base.key, entry.item.key).slot(CONTENT)
             if content is None or content.source is None:
                 continue
-            first = ordinal + 1 if one.item.id == document else 0
+            first = ordinal + 1 if entry.item.id == document else 0
             for passage in self._chunk_lists.read_listed_chunks(
                 content.owner_id, content.source, first=first, limit=limit
             ):
                 yield DocumentChunk(
-                    document=one.item.id,
+                    document=entry.item.id,
                     chunk=passage.chunk,
                     generation=content.built,
                     ordinal=passage.ordinal,
@@ -145,11 +137,11 @@ class Items:
 
 
 def _fits(stored: str, wanted: Mapping[str, Any]) -> bool:
-    """Tell whether stored metadata has all wanted values; what cannot be read has none."""
+    """Return whether stored metadata has all wanted values; metadata that cannot be read has none."""
     known = _comparable(stored_map(stored) or {})
     return _comparable(wanted).items() <= known.items()
 
 
 def _comparable(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return each value as a text that is equal where the JSON is: 1 is neither true nor 1.0."""
+    """Return each value as text that is equal only for equal JSON: 1 differs from true and from 1.0."""
     return {to_nfc(key): json.dumps(json_to_nfc(value), sort_keys=True) for key, value in metadata.items()}

@@ -1,8 +1,8 @@
-"""Every statement about lists of items: which stand on a page, how they stand, how many there are.
+"""Statements about lists of items: the items of a page, their statuses, and counts.
 
-A list in the order of work is a few streams, one for each status, each read from its newest on by an index; what a page
-costs does not grow with the base. What is hidden and still has its standing is left out by looking at the item, which
-is the truth. Those that filter are made for the filters in use, so that each has the plan that its filters allow.
+A list in the order ACTIVE merges one stream per status. An index yields each stream newest first, so the cost of a page
+does not grow with the base. A hidden item may still have a row in `item_statuses`, so statements check the item itself.
+Statements with filters are built for the filters in use, so that each gets the best query plan.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 
 class _among(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
-    """Hold for a column that has one of the values of a JSON array: very many of them in one parameter.
+    """Match a column against the values of a JSON array: very many values in one parameter.
 
-    PostgreSQL is given an array, because it takes few values in one for granted, and looks them up by an index.
+    PostgreSQL gets an array, because its planner then expects few values and uses an index.
     """
 
-    inherit_cache = True  # of no type: one that is Boolean would be compared with 1 on SQLite, and nothing looked up
+    inherit_cache = True  # no type: SQLite would compare a Boolean with 1 and not use an index
 
 
 @compiles(_among, "sqlite")
 def _(element: _among, compiler: SQLCompiler, **kw: Any) -> str:
     column, values, type_ = _parts(element, compiler, **kw)
-    # Cast, because SQLite looks nothing up by values that might be of another type.
+    # SQLite uses an index only for values of a known type.
     return f"({column} IN (SELECT CAST(value AS {type_}) FROM json_each({values})))"  # noqa: S608 - compiled clauses
 
 
@@ -64,7 +64,6 @@ def _(element: _among, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 def _parts(element: _among, compiler: SQLCompiler, **kw: Any) -> tuple[str, str, str]:
-    """Return the column, the array, and the type of both."""
     column, values = element.clauses
     type_ = compiler.dialect.type_compiler_instance.process(column.type)
     return compiler.process(column, **kw), compiler.process(values, **kw), type_
@@ -75,7 +74,7 @@ def _text(value: str) -> ColumnElement[str]:
 
 
 def _one_of(column: Any, values: Collection[str]) -> Condition:
-    """Hold for a column with one of these words of ours; of none, for nothing."""
+    """Match a column against constants of this code; an empty collection matches nothing."""
     return column.in_([_text(value) for value in sorted(values)]) if values else literal_column("1 = 0")
 
 
@@ -83,14 +82,12 @@ _of_base = item_statuses.c.base_id == int_param("base_id")
 _own = items.c.base_id == int_param("base_id")
 _items = item_statuses.join(items, items.c.id == item_statuses.c.item_id)
 
-# ---------------------------------------------------------------- items by their ids
-
 READ_ITEMS_WITH_STATUS = (
     select(*items.c, item_statuses.c.status)
     .select_from(items.outerjoin(item_statuses, item_statuses.c.item_id == items.c.id))
     .where(
         _among(items.c.id, text_param("ids")), items.c.base_id + literal_column("0") == int_param("base_id")
-    )  # checked, and not looked up by
+    )  # + 0: a check only; the index on ids is used
 )
 READ_NAMES = select(items.c.id, items.c.name).where(_among(items.c.id, text_param("ids")))
 _named = (*slots.c, owners.c.base, owners.c.owner)
@@ -107,14 +104,12 @@ _line = (
 )
 COUNT_JOBS_AHEAD = select(_line.c.id, _line.c.n).where(_among(_line.c.id, text_param("jobs")))
 
-# ---------------------------------------------------------------- how containers stand
-
 CHILD_STATUSES = tuple(Status)
 _child, _child_item = item_statuses.alias("child"), items.alias("child_item")
 
 
 def _has(container: Any, status: Status, *more: Condition) -> Any:
-    """Tell whether something of this status stands in a container."""
+    """Match containers with a child of this status."""
     return (
         select(_child.c.item_id)
         .select_from(_child.join(_child_item, _child_item.c.id == _child.c.item_id))
@@ -130,7 +125,7 @@ def _has(container: Any, status: Status, *more: Condition) -> Any:
 
 
 def _select_containers(container: Any, source: Any) -> Any:
-    """Read containers with what is directly in them."""
+    """Select containers with the statuses of their direct children."""
     still = _child.c.served == literal_column("1")
     return (
         select(
@@ -162,28 +157,24 @@ _tree = _top.union(
 _below = item_statuses.alias("below")
 CONTAINERS_BELOW = _select_containers(_below, _tree.join(_below, _below.c.item_id == _tree.c.item_id))
 
-# ---------------------------------------------------------------- pages
-
 
 class ListScope(NamedTuple):
-    """Which filters a statement has; their values are parameters."""
+    """The filters of a statement; their values are parameters."""
 
-    inside: bool = False  # of one container only
+    inside: bool = False  # direct children of one container only
     text: bool = False
     kinds: frozenset[str] | None = None
 
     @property
     def needs_items(self) -> bool:
-        """Items have to be looked at to tell which are meant."""
+        """The filters need columns of `items`."""
         return self.text or self.kinds is not None
 
     def location_conditions(self, of: Any) -> list[Condition]:
-        """Tell where they stand."""
         own = [of.c.base_id == int_param("base_id")]
         return [*own, of.c.parent_id == int_param("parent_id")] if self.inside else own
 
     def filters(self) -> list[Condition]:
-        """Tell what else holds for them."""
         found: list[Condition] = []
         if self.text:
             found.append(items.c.folded.like(text_param("text"), escape="\\"))
@@ -194,7 +185,7 @@ class ListScope(NamedTuple):
 
 @cache
 def select_by_rank(scope: ListScope, ranks: tuple[tuple[Status, int], ...], after: frozenset[int]) -> Any:
-    """Name documents of some statuses by rank, the newest first; those of the ranks in `after` behind a place."""
+    """Select documents by rank, newest first; streams with a rank in `after` continue after a position."""
     parts = []
     for status, rank in ranks:
         behind = [item_statuses.c.item_id < int_param("after")] if rank in after else []
@@ -229,7 +220,7 @@ COLUMNS: dict[str, ColumnElement[Any]] = {
 def select_ordered(
     scope: ListScope, column: str, *, down: bool, after: bool, states: frozenset[str] | None, hidden: bool
 ) -> Any:
-    """Name items in the order of a column; `after` continues behind one, `hidden` are those being deleted."""
+    """Select items in the order of a column; `after` continues after a position, `hidden` selects deleted items."""
     by = COLUMNS[column]
     key = text_param("key") if column == "name" else int_param("key")
     conditions = [*scope.location_conditions(items), ITEM_DELETING if hidden else ITEM_VISIBLE, *scope.filters()]
@@ -240,18 +231,15 @@ def select_ordered(
     read = select(by.label("key"), items.c.id)
     if states is not None:
         read = read.select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id))
-        stands = _one_of(item_statuses.c.status, states)
-        conditions.append(or_(stands, _among(items.c.id, text_param("containers"))))
+        matches = _one_of(item_statuses.c.status, states)
+        conditions.append(or_(matches, _among(items.c.id, text_param("containers"))))
     order = (by.desc(), items.c.id.desc()) if down else (by, items.c.id)
     return read.where(*conditions).order_by(*order).limit(LIMIT).offset(int_param("offset"))
 
 
-# ---------------------------------------------------------------- numbers
-
-
 @cache
 def count(scope: ListScope, states: frozenset[str] | None) -> Any:
-    """Count what stands there, of some statuses or with the containers all; what is hidden is not there."""
+    """Count items, of some statuses or all with containers; see `count_hidden_but_counted`."""
     read = (
         select(func.count())
         .select_from(_items if scope.needs_items else item_statuses)
@@ -264,7 +252,7 @@ def count(scope: ListScope, states: frozenset[str] | None) -> Any:
 
 @cache
 def count_hidden_but_counted(scope: ListScope, states: frozenset[str] | None) -> Any:
-    """Count those that are hidden and were counted, because their standing goes a moment later."""
+    """Count hidden items that still have a row in `item_statuses`, to subtract them from `count`."""
     read = (
         select(func.count())
         .select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id))
@@ -275,7 +263,6 @@ def count_hidden_but_counted(scope: ListScope, states: frozenset[str] | None) ->
 
 @cache
 def count_hidden(scope: ListScope) -> Any:
-    """Count items that are being deleted."""
     return (
         select(func.count())
         .select_from(items)
@@ -283,28 +270,28 @@ def count_hidden(scope: ListScope) -> Any:
     )
 
 
-_by_status = select(item_statuses.c.status, func.count()).group_by(item_statuses.c.status)
-COUNT_BY_STATUS = _by_status.where(_of_base)
-COUNT_HIDDEN_BY_STATUS = _by_status.select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id)).where(
-    _own, ITEM_DELETING
+_per_status = (item_statuses.c.base_id, item_statuses.c.status)
+_counts = select(*_per_status, func.count()).group_by(*_per_status)
+_hidden_counts = _counts.select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id)).where(
+    ITEM_DELETING
 )
-_open = item_statuses.join(bases, bases.c.id == item_statuses.c.base_id)
-COUNT_BY_BASE_AND_STATUS = (
-    select(item_statuses.c.base_id, item_statuses.c.status, func.count())
-    .select_from(_open)
-    .where(BASE_OPEN)
-    .group_by(item_statuses.c.base_id, item_statuses.c.status)
-)
-COUNT_HIDDEN_BY_BASE_AND_STATUS = (
-    select(item_statuses.c.base_id, item_statuses.c.status, func.count())
-    .select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id))
-    .where(ITEM_DELETING)
-    .group_by(item_statuses.c.base_id, item_statuses.c.status)
-)
-SUM_BYTES = select(func.coalesce(func.sum(items.c.size), 0)).where(_own, ITEM_VISIBLE)
-SUM_BYTES_BY_BASE = select(items.c.base_id, func.sum(items.c.size)).where(ITEM_VISIBLE).group_by(items.c.base_id)
+_sizes = select(items.c.base_id, func.sum(items.c.size)).where(ITEM_VISIBLE).group_by(items.c.base_id)
 
-# ---------------------------------------------------------------- one document
+
+class CountStatements(NamedTuple):
+    """The statements behind `DocumentCounts`; each returns the base id first."""
+
+    by_status: Any  # also counts hidden items that still have a row in `item_statuses`
+    hidden: Any  # the number of these hidden items
+    sizes: Any
+
+
+COUNT_BASE = CountStatements(_counts.where(_of_base), _hidden_counts.where(_own), _sizes.where(_own))
+COUNT_ALL = CountStatements(
+    _counts.select_from(item_statuses.join(bases, bases.c.id == item_statuses.c.base_id)).where(BASE_OPEN),
+    _hidden_counts,
+    _sizes,
+)
 
 COUNT_CHUNKS_BY_BUILD = (
     select(list_entries.c.build, func.count())
@@ -322,7 +309,7 @@ READ_TEXT_PARTS = (
     .where(_in_build, list_entries.c.stop > int_param("first"), list_entries.c.start < int_param("past"))
     .order_by(list_entries.c.ordinal)
 )
-# The newest list that is served and has this chunk, and the generation that serves it.
+# The newest served list with this chunk, and the generation that serves it.
 SERVED_CHUNK = (
     select(
         list_entries.c.owner_id, list_entries.c.build, slots.c.built, list_entries.c.start, list_entries.c.body,

@@ -1,7 +1,7 @@
-"""Which items stand on a page of a list, in which order, and how many there are in all.
+"""Selects the items of a page of a list, their order, and their total number.
 
-A page is reached by its number or from where another page ended. The second is exact while things come and go: nothing
-that stays in its place is shown twice or left out. What changes its place meanwhile may be.
+A page is selected by its number or by the cursor of the page before it. With cursors, items that are added or removed
+in between do not shift the pages: no item is shown twice or skipped, unless its own position changes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.catalog import ItemKind, fold_name
+from holdfast.catalog import ID_LIMIT, ItemKind, fold_name
 from holdfast.documents import list_statements as sql
 from holdfast.documents.selection import combine_statuses
 from holdfast.engine import Status
@@ -25,58 +25,58 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
 
 LARGEST_PAGE = 500
-MAX_OFFSET = 100_000  # items that numbered pages reach
+MAX_OFFSET = 100_000  # numbered pages end here; cursors go further
 SEARCHED = frozenset({Status.SUCCESS, Status.DEGRADED})
 _ACTIVE = frozenset({Status.INDEXING, Status.QUEUED})
 RANKS = {status: 0 if status in _ACTIVE else 1 if status is Status.FAILED else 2 for status in Status}
 
 
 class Order(StrEnum):
-    """How a list is ordered; of what is equal there, the newest stands first, and by name the oldest."""
+    """The order of a list. Ties are ordered by age: newest first, but by name oldest first."""
 
-    ACTIVE = "active"  # what is being indexed, or will be; then what failed; then the rest
+    ACTIVE = "active"  # queued and running, then failed, then the rest; newest first
     NAME = "name"
-    SIZE = "size"  # the largest first
-    CHANGED = "changed"  # the latest first
+    SIZE = "size"  # largest first
+    CHANGED = "changed"  # latest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFilter:
-    """Which items are listed."""
+    """The filter of a list."""
 
-    parent: int | None = None  # of what stands directly in a container, 0 for the base itself; None: the whole base
+    parent: int | None = None  # only direct children of this container, 0: of the base itself; None: the whole base
     states: Collection[str] | None = None
-    text: str | None = None  # part of the name, whatever its case
+    text: str | None = None  # part of the name, in any case
     kinds: Collection[str] | None = None
-    deleting: bool = False  # what is being deleted, and nothing else
+    deleting: bool = False  # only items that are being deleted
 
     def __post_init__(self) -> None:
-        """Refuse words that nothing has."""
-        for asked, there in ((self.states, Status), (self.kinds, ItemKind)):
-            unknown = sorted(set(asked or ()) - {str(one) for one in there})
+        for given, choices in ((self.states, Status), (self.kinds, ItemKind)):
+            unknown = sorted(set(given or ()) - {str(choice) for choice in choices})
             if unknown:
-                raise BadRequest(f"There is no {unknown[0]!r} among {', '.join(sorted(there))}.")
+                raise BadRequest(f"There is no {unknown[0]!r} among {', '.join(sorted(choices))}.")
 
     @property
     def empty(self) -> bool:
-        """It lets everything through that is not being deleted."""
-        unnamed = all(one is None for one in (self.parent, self.states, self.kinds))
+        """It matches every item that is not being deleted."""
+        unnamed = all(value is None for value in (self.parent, self.states, self.kinds))
         return unnamed and not self.text and not self.deleting
 
     @property
     def scope(self) -> sql.ListScope:
-        """Which statement it needs."""
         kinds = None if self.kinds is None else frozenset(map(str, self.kinds))
         return sql.ListScope(inside=self.parent is not None, text=bool(self.text), kinds=kinds)
 
     @property
     def statuses(self) -> frozenset[Status]:
-        """The statuses that are listed."""
         return frozenset(Status) if self.states is None else frozenset(map(Status, self.states))
 
 
+NO_FILTER = DocumentFilter()
+
+
 class ContainerStatus(NamedTuple):
-    """A folder or sitemap, and how it stands with all below it."""
+    """A folder or sitemap, and the status of everything below it."""
 
     id: int
     parent: int
@@ -87,16 +87,16 @@ class ContainerStatus(NamedTuple):
 
 
 class IdPage(NamedTuple):
-    """The items of a page, in order, and what comes behind."""
+    """The items of a page in order, the total, and the cursor of the next page."""
 
     ids: list[int]
     total: int
     cursor: str | None
-    containers: Mapping[int, ContainerStatus] | None  # of those that hold others, if that had to be read
+    containers: Mapping[int, ContainerStatus] | None  # the containers in the scope of the list, if they were read
 
 
 class ListPosition(NamedTuple):
-    """Where a page ended: what an order looks at, and the item."""
+    """The last item of a page, and its sort key."""
 
     key: str | int
     id: int
@@ -113,7 +113,6 @@ def read_ids(
     offset: int,
     size: int,
 ) -> IdPage:
-    """Read which items a page shows."""
     reading = _ListReader(tx, base, filter_)
     if filter_.deleting:
         found = reading.ordered("id", place, offset, size + 1, down=True)
@@ -130,53 +129,53 @@ def read_ids(
 
 
 def count_ids(tx: Transaction, base: Base, filter_: DocumentFilter) -> int:
-    """Count the items that a filter lets through."""
+    """Count the items that match a filter."""
     reading = _ListReader(tx, base, filter_)
     return reading.count_hidden() if filter_.deleting else reading.count()
 
 
 def newest_id(tx: Transaction, base: Base, filter_: DocumentFilter) -> int:
-    """Return the newest item that a filter lets through; 0 if there is none."""
+    """Return the newest item that matches a filter; 0 if there is none."""
     found = _ListReader(tx, base, filter_).ordered("id", None, 0, 1, down=True)
     return found[0].id if found else 0
 
 
 def read_ids_after(tx: Transaction, base: Base, filter_: DocumentFilter, place: int, size: int) -> list[int]:
-    """Return the next items that a filter lets through, the oldest first: containers before what stands in them."""
+    """Return the next items that match a filter, oldest first, so containers come before their children."""
     found = _ListReader(tx, base, filter_).ordered("id", ListPosition(place, place), 0, size, down=False)
     return [one.id for one in found]
 
 
 def read_containers(tx: Transaction, base: Base, below: Iterable[int] | None = None) -> dict[int, ContainerStatus]:
-    """Read how containers stand: all of a base, or these and those below them. It costs by their number alone."""
-    ids = None if below is None else json.dumps(list(below))
-    if ids is None:
+    """Read the statuses of containers: of a whole base, or of these and those below."""
+    if below is None:
         rows = tx.run(sql.ALL_CONTAINERS, base_id=base.id)
     else:
-        rows = tx.run(sql.CONTAINERS_BELOW, base_id=base.id, ids=ids)
+        rows = tx.run(sql.CONTAINERS_BELOW, base_id=base.id, ids=json.dumps(list(below)))
     parts: dict[int, set[Status]] = {}
-    looking: dict[int, list[Status]] = {}
+    source_statuses: dict[int, list[Status]] = {}
     found: dict[int, ContainerStatus] = {}
     served: set[int] = set()
-    for id_, parent, kind, name, source, *has in sorted(rows, reverse=True):  # what stands below has a higher number
+    # Children have higher ids than their parents, so they come first.
+    for id_, parent, kind, name, source, *has in sorted(rows, reverse=True):
         own = parts.setdefault(id_, set())
         own |= {status for status, there in zip(sql.CHILD_STATUSES, has, strict=False) if there}
-        looks = looking.setdefault(id_, [])
-        looks += [Status(source)] if source else []
+        sources = source_statuses.setdefault(id_, [])
+        sources += [Status(source)] if source else []
         if has[-1] or own & SEARCHED:
             served.add(id_)
-        unsettled = [status for status in looks if status is not Status.SUCCESS]
-        status = combine_statuses([*own, *unsettled] or looks)
+        unsettled = [status for status in sources if status is not Status.SUCCESS]
+        status = combine_statuses([*own, *unsettled] or sources)
         found[id_] = ContainerStatus(id_, parent, kind, name, status, id_ in served)
         parts.setdefault(parent, set()).update(own)
-        looking.setdefault(parent, []).extend(set(looks))
+        source_statuses.setdefault(parent, []).extend(set(sources))
         if id_ in served:
             served.add(parent)
     return found
 
 
 class _ListReader:
-    """One filter in one snapshot."""
+    """Reads items for one filter in one snapshot."""
 
     def __init__(self, tx: Transaction, base: Base, filter_: DocumentFilter) -> None:
         self._tx = tx
@@ -188,10 +187,10 @@ class _ListReader:
             "parent_id": filter_.parent,
             "text": f"%{_escaped(fold_name(make_storable(filter_.text or '')))}%",
         }
-        self.containers: dict[int, ContainerStatus] | None = None  # all that the list is about, if they had to be read
+        self.containers: dict[int, ContainerStatus] | None = None  # within the scope of the list, once they are read
 
     def by_rank(self, place: ListPosition | None, offset: int, limit: int) -> list[ListPosition]:
-        """Read in the order of work: streams of documents, and the containers among them."""
+        """Read in the order ACTIVE: one stream of documents per status, merged with the containers."""
         if place is not None:
             offset = 0
         first = int(place.key) if place else 0
@@ -211,7 +210,6 @@ class _ListReader:
     def ordered(
         self, column: str, place: ListPosition | None, offset: int, limit: int, *, down: bool
     ) -> list[ListPosition]:
-        """Read in the order of a column."""
         states = None
         values = dict(self._values)
         if self._filter.states is not None and not self._filter.deleting:
@@ -227,7 +225,6 @@ class _ListReader:
         ]
 
     def count(self) -> int:
-        """Count all that the filter lets through."""
         states = None if self._filter.states is None else frozenset(map(str, self._filter.statuses))
         total = self._number(sql.count(self._scope, states))
         if not self._scope.needs_items:
@@ -235,7 +232,6 @@ class _ListReader:
         return total if states is None else total + len(self._matching_containers())
 
     def count_hidden(self) -> int:
-        """Count what is being deleted."""
         return self._number(sql.count_hidden(self._scope))
 
     def _number(self, statement: Any) -> int:
@@ -243,7 +239,6 @@ class _ListReader:
         return found
 
     def _matching_containers(self) -> list[ContainerStatus]:
-        """Return the containers that the filter lets through."""
         filter_, text = self._filter, fold_name(make_storable(self._filter.text or ""))
         return [
             one
@@ -255,7 +250,7 @@ class _ListReader:
         ]
 
     def _all(self) -> dict[int, ContainerStatus]:
-        """Read all containers that the list is about, with those below them, once."""
+        """Read all containers within the scope of the list, once."""
         if self.containers is None:
             parent = self._filter.parent
             self.containers = read_containers(self._tx, self._base, [parent] if parent else None)
@@ -263,20 +258,16 @@ class _ListReader:
 
 
 def _escaped(text: str) -> str:
-    """Return a text in which LIKE finds no signs of its own."""
+    """Escape the wildcards of LIKE."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-# ---------------------------------------------------------------- cursors
-
-
 def _cursor(filter_: DocumentFilter, order: Order, place: ListPosition, *, down: bool) -> str:
-    """Name a place: the order, the item, and what the order looks at."""
     return f"{_cursor_prefix(filter_, order, down=down)}/{place.id}/{place.key}"
 
 
 def parse_cursor(cursor: str, filter_: DocumentFilter, order: Order, *, down: bool) -> ListPosition:
-    """Return the place that a cursor names, if it belongs to a list of this order."""
+    """Return the position of a cursor; raise `BadRequest` if it is of a list with another order."""
     title, _, rest = cursor.partition("/")
     id_, _, key = rest.partition("/")
     try:
@@ -296,6 +287,6 @@ def _cursor_prefix(filter_: DocumentFilter, order: Order, *, down: bool) -> str:
 
 def _number(text: str) -> int:
     number = int(text)
-    if not 0 <= number < 2**63 or str(number) != text:  # a database has no larger ones
+    if not 0 <= number < ID_LIMIT or str(number) != text:  # the range of ids
         raise ValueError(text)
     return number

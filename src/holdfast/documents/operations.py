@@ -1,7 +1,7 @@
-"""What people ask of items that are there: index, retry, reindex, cancel, look at the source again.
+"""Requests work on existing items: index, retry, reindex, cancel, refresh.
 
-A container stands for all that is below it. Reindexing is a rebuild from rest: it is refused for a root of which
-anything is active or being deleted, and the other roots go on.
+A request for a container covers everything below it. A reindex is refused for a root with anything active or being
+deleted below it; the other roots of the request are not affected.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from holdfast.documents import statements as sql
 from holdfast.documents.add import SOURCE_SLOT, ItemReply
 from holdfast.documents.selection import (
     ItemWithStatus,
+    admit_live_requests,
     derive_tree_status,
     lock_open_base,
     read_subtree,
@@ -36,79 +37,86 @@ if TYPE_CHECKING:
     from holdfast.engine.store import SqlStore
 
 TERMINAL = frozenset({Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED})
-# What a look at a container brings into it; whatever else stands there was put there by people.
+# The kinds of items that a container's source adds to it; all other items in it were added by users.
 KINDS_FROM_SOURCE = {
     ItemKind.DIRECTORY: frozenset({ItemKind.FILE, ItemKind.DIRECTORY}),
     ItemKind.SITEMAP: frozenset({ItemKind.URL}),
 }
-ITEMS_PER_CLEAN_UP = (
-    LARGEST_BATCH // 2
-)  # items whose clean-up is asked for in one transaction; each has two owners at most
-REINDEX_UNCHANGED = "again"  # payload of a job that looks at a source: what did not change is indexed again, too
+ITEMS_PER_CLEAN_UP = LARGEST_BATCH // 2  # an item has two owners at most
+REINDEX_UNCHANGED = "again"  # payload of a refresh job that also indexes unchanged items again
 
 
 class Action(StrEnum):
-    """What can be done to items.
+    """The actions on items.
 
-    This is the only list of them: the API takes its choices from here, and a test compares the buttons of the page.
+    The API takes its choices from here, and a test compares the buttons of the page with this list.
     """
 
-    INDEX = "index"  # what is not indexed
-    REINDEX = "reindex"  # build all of it again, from rest
-    REFRESH = "refresh"  # look at its source again
-    RETRY = "retry"  # what failed or is lacking; of what is being deleted, the clean-up
-    FORCE = "force"  # build all of it, whatever it has
-    CANCEL = "cancel"  # stop what is active
+    INDEX = "index"  # items that are not indexed
+    REINDEX = "reindex"  # build everything again, if nothing is active
+    REFRESH = "refresh"  # read the source again
+    RETRY = "retry"  # build what failed or is missing; of deleted items, the clean-up
+    FORCE = "force"  # build everything, regardless of the status
+    CANCEL = "cancel"  # stop active work
     DELETE = "delete"
 
 
-# Done to a container they concern all that is below it, also what has another status.
+# On a container, these also affect items below it that have another status.
 SUBTREE_ACTIONS = frozenset({Action.REINDEX, Action.FORCE, Action.DELETE})
 
 
 class RequestOptions(NamedTuple):
-    """Who asks, how urgent it is, and which generations an item may have for it."""
+    """The requester, priority and cause of a request, and the generations that the item may have."""
 
     requester: str = ""
     priority: int = DEFAULT_PRIORITY
     cause: str = "user"
-    unless_changed: Collection[int] | None = None  # None: any
+    unless_changed: Collection[int] | None = None  # generations; None: any
 
 
 DEFAULT_REQUEST_OPTIONS = RequestOptions()
 
 
 class DocumentOperations:
-    """Asks for work on items."""
-
-    def __init__(self, store: SqlStore, adding: DocumentAdder) -> None:
+    def __init__(self, store: SqlStore, adder: DocumentAdder) -> None:
         self._store = store
-        self._adder = adding
+        self._adder = adder
 
     def request(
-        self, base: Base, ids: Iterable[int], action: Action, manner: RequestOptions = DEFAULT_REQUEST_OPTIONS
+        self, base: Base, ids: Iterable[int], action: Action, options: RequestOptions = DEFAULT_REQUEST_OPTIONS
     ) -> list[ItemReply]:
-        """Ask for an action on items; `Removing` deletes them."""
+        """Request an action on items and on everything below them, in bounded transactions.
+
+        `DocumentRemover` deletes items. While an item is being deleted, only its clean-up can be retried.
+        """
         if action is Action.REINDEX:
-            return self.reindex(base, ids, manner)
+            return self.reindex(base, ids, options)
         if action is Action.REFRESH:
-            return self.refresh(base, ids, manner)
-        return self.request_operation(base, ids, Operation(action), manner)
+            return self.refresh(base, ids, options)
+        if action is Action.DELETE:
+            raise BadRequest(f"To {action} an item use the verb of that name; it does more than this one.")
+        return [self._request_for_root(base, root, Operation(action), options) for root in self._roots(base, ids)]
 
     def reindex(
-        self, base: Base, ids: Iterable[int], manner: RequestOptions = DEFAULT_REQUEST_OPTIONS
+        self, base: Base, ids: Iterable[int], options: RequestOptions = DEFAULT_REQUEST_OPTIONS
     ) -> list[ItemReply]:
-        """Build items again from their sources; nothing of what is served goes before the new is built."""
-        return [self._reindex(base, root, manner) for root in self._roots(base, ids)]
+        """Build items again from their sources; the old content stays served until the new is built."""
+        return [self._reindex(base, root, options) for root in self._roots(base, ids)]
 
     def refresh(
-        self, base: Base, ids: Iterable[int], manner: RequestOptions = DEFAULT_REQUEST_OPTIONS, *, stirred: bool = False
+        self,
+        base: Base,
+        ids: Iterable[int],
+        options: RequestOptions = DEFAULT_REQUEST_OPTIONS,
+        *,
+        source_changed: bool = False,
     ) -> list[ItemReply]:
-        """Look at the sources of items again: fetch a page, scan a folder; what did not change costs nothing.
+        """Read the sources of items again: fetch a page, scan a folder. Unchanged content costs nothing.
 
-        A look that is under way is joined, unless the source `stirred`: then it may have missed that, and is replaced.
+        A request joins a refresh that is already queued or running. With `source_changed` it replaces that refresh,
+        which may have missed the change.
         """
-        operation = Operation.CHANGE if stirred else Operation.FORCE
+        operation = Operation.CHANGE if source_changed else Operation.FORCE
         roots = self._roots(base, ids)
         for root in roots:
             if root.source is None:
@@ -118,14 +126,14 @@ class DocumentOperations:
                     name=root.name,
                 )
         return [
-            self._reply_being_deleted(base, root, operation, manner)
+            self._reply_being_deleted(base, root, operation, options)
             if root.deleting
-            else self._admit_for_root(base, root, [_build_refresh_request(base.key, root, manner, operation)], manner)
+            else self._admit_for_root(base, root, [_build_refresh_request(base.key, root, options, operation)], options)
             for root in roots
         ]
 
     def refresh_due(self, limit: int) -> int:
-        """Look at the sources again whose time has come; return how many."""
+        """Request a refresh of all items whose schedule is due; return how many."""
 
         def take(tx: Transaction) -> list[Request]:
             due = [item_from_row(row) for row in tx.run(sql.CLAIM_DUE_SOURCES, limit=limit)]
@@ -136,30 +144,19 @@ class DocumentOperations:
 
         return len(self._store.admit_with(take))
 
-    def request_operation(
-        self, base: Base, ids: Iterable[int], operation: Operation, manner: RequestOptions = DEFAULT_REQUEST_OPTIONS
-    ) -> list[ItemReply]:
-        """Index, retry, force or cancel items, with all that stands below them, in bounded transactions.
-
-        Of what is being deleted only the clean-up can be tried again.
-        """
-        if operation in (Operation.CHANGE, Operation.DELETE, Operation.REINDEX):
-            raise BadRequest(f"To {operation} an item use the verb of that name; it does more than this one.")
-        return [self._request_for_root(base, root, operation, manner) for root in self._roots(base, ids)]
-
-    def _request_for_root(self, base: Base, root: Item, operation: Operation, manner: RequestOptions) -> ItemReply:
+    def _request_for_root(self, base: Base, root: Item, operation: Operation, options: RequestOptions) -> ItemReply:
         if not root.deleting:
-            return self._request_for_tree(base, root, operation, manner)
+            return self._request_for_tree(base, root, operation, options)
         if operation is Operation.RETRY:
-            return self._clean_up(base, root, manner)
-        return self._reply_being_deleted(base, root, operation, manner)
+            return self._clean_up(base, root, options)
+        return self._reply_being_deleted(base, root, operation, options)
 
     def build_requests(
-        self, base: Base, items: Iterable[ItemWithStatus], action: Action, manner: RequestOptions
+        self, base: Base, items: Iterable[ItemWithStatus], action: Action, options: RequestOptions
     ) -> list[list[Request]]:
-        """Return what an action asks about each of these items, whatever stands below them; not for a delete."""
+        """Return the requests of an action for each item, without the items below; not for a delete."""
         specs = self._adder.slot_specs(base)
-        return [_build_item_requests(base.key, one, action, specs, manner) for one in items]
+        return [_build_item_requests(base.key, one, action, specs, options) for one in items]
 
     def _roots(self, base: Base, ids: Iterable[int]) -> list[Item]:
         wanted = list(ids)
@@ -168,19 +165,19 @@ class DocumentOperations:
         with self._store.database.reading() as tx:
             return select_outermost(tx, base, wanted)
 
-    def _reindex(self, base: Base, root: Item, manner: RequestOptions) -> ItemReply:
-        """Ask for one root; that all of it is at rest is seen in the transaction that admits the first of its work."""
+    def _reindex(self, base: Base, root: Item, options: RequestOptions) -> ItemReply:
+        """Reindex one root. The transaction that admits its first requests checks that everything below is at rest."""
         refused: list[ItemReply] = []
         more: list[Request] = []
 
         def write(tx: Transaction) -> list[Request]:
             refused.clear()
             now = lock_open_base(tx, base, building=True)
-            require_unchanged(tx, now, root, manner.unless_changed)
+            require_unchanged(tx, now, root, options.unless_changed)
             tree = read_subtree(tx, root.id)
             reason = _find_reindex_obstacle(tree)
             if not reason:
-                requests = _build_reindex_requests(now.key, tree, self._adder.slot_specs(now), manner)
+                requests = _build_reindex_requests(now.key, tree, self._adder.slot_specs(now), options)
                 more[:] = requests[LARGEST_BATCH:]
                 return requests[:LARGEST_BATCH]
             status = derive_tree_status(tree)
@@ -188,28 +185,31 @@ class DocumentOperations:
             refused.append(
                 ItemReply(verdict=Verdict.REJECTED, reason=reason, status=status, name=root.name, item=root.id, job=job)
             )
-            _record(tx, now, refused[0], Operation.REINDEX, manner)
+            _record(tx, now, refused[0], Operation.REINDEX, options)
             return []
 
         answers = self._store.admit_with(write)
-        return refused[0] if refused else combine_answers(root, [*answers, *self._admit(base, more, building=True)])
+        if refused:
+            return refused[0]
+        answers += admit_live_requests(self._store, base, more, building=True)
+        return combine_answers(root, answers)
 
-    def _reply_being_deleted(self, base: Base, root: Item, operation: Operation, manner: RequestOptions) -> ItemReply:
-        """Answer, of an item that is being deleted, what makes no new work."""
-        told = build_already_deleting_reply(root)
+    def _reply_being_deleted(self, base: Base, root: Item, operation: Operation, options: RequestOptions) -> ItemReply:
+        """Reply to a request for an item that is being deleted, and record it."""
+        reply = build_already_deleting_reply(root)
         if operation is not Operation.RETRY:
-            told = replace(told, verdict=Verdict.REJECTED, reason="being_deleted")
+            reply = replace(reply, verdict=Verdict.REJECTED, reason="being_deleted")
 
         def write(tx: Transaction) -> None:
             now = lock_open_base(tx, base, building=False)
-            require_unchanged(tx, now, root, manner.unless_changed)
-            _record(tx, now, told, operation, manner)
+            require_unchanged(tx, now, root, options.unless_changed)
+            _record(tx, now, reply, operation, options)
 
         self._store.database.write(write, durable=False)
-        return told
+        return reply
 
-    def _clean_up(self, base: Base, root: Item, manner: RequestOptions) -> ItemReply:
-        """Try the clean-up of a deleted item again now, with that of all that stands below it."""
+    def _clean_up(self, base: Base, root: Item, options: RequestOptions) -> ItemReply:
+        """Retry the clean-up of a deleted item and of everything below it now."""
         with self._store.database.reading() as tx:
             ids = [one.item.id for one in read_subtree(tx, root.id)]
         answers: list[AdmissionResult] = []
@@ -219,155 +219,138 @@ class DocumentOperations:
             def write(tx: Transaction, portion: Sequence[int] = portion) -> Sequence[Request]:
                 now = lock_open_base(tx, base, building=False)
                 if portion[0] == root.id:
-                    require_unchanged(tx, now, root, manner.unless_changed)
-                return [request for _, request in build_clean_up_requests(tx, portion, manner)]
+                    require_unchanged(tx, now, root, options.unless_changed)
+                return [request for _, request in build_clean_up_requests(tx, portion, options)]
 
             answers += self._store.admit_with(write)
-        return build_clean_up_reply(root, answers) or self._reply_being_deleted(base, root, Operation.RETRY, manner)
+        return build_clean_up_reply(root, answers) or self._reply_being_deleted(base, root, Operation.RETRY, options)
 
-    def _admit_for_root(self, base: Base, root: Item, requests: Sequence[Request], manner: RequestOptions) -> ItemReply:
+    def _admit_for_root(
+        self, base: Base, root: Item, requests: Sequence[Request], options: RequestOptions
+    ) -> ItemReply:
         def write(tx: Transaction) -> Sequence[Request]:
-            require_unchanged(tx, lock_open_base(tx, base, building=True), root, manner.unless_changed)
+            require_unchanged(tx, lock_open_base(tx, base, building=True), root, options.unless_changed)
             return select_live_requests(tx, requests)
 
         return combine_answers(root, self._store.admit_with(write))
 
-    def _request_for_tree(self, base: Base, root: Item, operation: Operation, manner: RequestOptions) -> ItemReply:
-        """Ask the same of a root and of all that stands below it."""
+    def _request_for_tree(self, base: Base, root: Item, operation: Operation, options: RequestOptions) -> ItemReply:
+        """Request an operation for a root and everything below it."""
         with self._store.database.reading() as tx:
             tree = read_subtree(tx, root.id)
             current = read_base(tx, base.id) or base
-        requests = [one for some in self.build_requests(current, tree, Action(operation), manner) for one in some]
+        requests = [one for some in self.build_requests(current, tree, Action(operation), options) for one in some]
         building = operation is not Operation.CANCEL
 
         def first(tx: Transaction) -> Sequence[Request]:
-            require_unchanged(tx, lock_open_base(tx, base, building=building), root, manner.unless_changed)
+            require_unchanged(tx, lock_open_base(tx, base, building=building), root, options.unless_changed)
             return select_live_requests(tx, requests[:LARGEST_BATCH])
 
-        asks = requests or manner.unless_changed is not None
+        asks = requests or options.unless_changed is not None
         answers = self._store.admit_with(first) if asks else []
-        return combine_answers(root, [*answers, *self._admit(base, requests[LARGEST_BATCH:], building=building)])
-
-    def _admit(self, base: Base, requests: Sequence[Request], *, building: bool) -> list[AdmissionResult]:
-        """Ask in bounded transactions; what is deleted meanwhile is left alone."""
-        answers: list[AdmissionResult] = []
-        for first in range(0, len(requests), LARGEST_BATCH):
-            portion = requests[first : first + LARGEST_BATCH]
-
-            def write(tx: Transaction, portion: Sequence[Request] = portion) -> Sequence[Request]:
-                lock_open_base(tx, base, building=building)
-                return select_live_requests(tx, portion)
-
-            answers += self._store.admit_with(write)
-        return answers
+        answers += admit_live_requests(self._store, base, requests[LARGEST_BATCH:], building=building)
+        return combine_answers(root, answers)
 
 
 def _request(
-    base: str, owner: str, operation: Operation, slots: tuple[SlotSpec, ...], manner: RequestOptions
+    base: str,
+    owner: str,
+    operation: Operation,
+    slots: tuple[SlotSpec, ...],
+    options: RequestOptions,
+    *,
+    payload: str | None = None,
 ) -> Request:
-    """Ask for something about the content and indexes of an item, or about its source."""
     return Request(
         base=base,
         owner=owner,
         operation=operation,
         slots=slots,
-        requester=manner.requester,
-        priority=manner.priority,
-        cause=manner.cause,
-    )
-
-
-def _build_refresh_request(
-    base: str, item: Item, manner: RequestOptions, operation: Operation = Operation.FORCE, payload: str | None = None
-) -> Request:
-    """Ask for a look at the source of an item."""
-    return Request(
-        base=base,
-        owner=item.source_key,
-        operation=operation,
-        slots=(SlotSpec(SOURCE_SLOT),),
-        requester=manner.requester,
-        priority=manner.priority,
-        cause=manner.cause,
+        requester=options.requester,
+        priority=options.priority,
+        cause=options.cause,
         payload=payload,
     )
 
 
+def _build_refresh_request(
+    base: str, item: Item, options: RequestOptions, operation: Operation = Operation.FORCE, payload: str | None = None
+) -> Request:
+    return _request(base, item.source_key, operation, (SlotSpec(SOURCE_SLOT),), options, payload=payload)
+
+
 def _build_item_requests(
-    base: str, one: ItemWithStatus, action: Action, specs: tuple[SlotSpec, ...], manner: RequestOptions
+    base: str, one: ItemWithStatus, action: Action, specs: tuple[SlotSpec, ...], options: RequestOptions
 ) -> list[Request]:
-    """Return what an action asks about one item."""
     if action is Action.REFRESH:
-        return [_build_refresh_request(base, one.item, manner)] if one.item.source is not None else []
+        return [_build_refresh_request(base, one.item, options)] if one.item.source is not None else []
     if action is Action.REINDEX:
-        return _build_reindex_requests(base, [one], specs, manner)
+        return _build_reindex_requests(base, [one], specs, options)
     operation = Operation(action)
     return [
-        _request(base, owner, operation, () if operation is Operation.CANCEL else wanted, manner)
+        _request(base, owner, operation, () if operation is Operation.CANCEL else wanted, options)
         for owner, wanted in _owners(one, specs, operation)
     ]
 
 
 def _build_reindex_requests(
-    base: str, tree: Sequence[ItemWithStatus], specs: tuple[SlotSpec, ...], manner: RequestOptions
+    base: str, tree: Sequence[ItemWithStatus], specs: tuple[SlotSpec, ...], options: RequestOptions
 ) -> list[Request]:
-    """Ask for a tree to be built again; what a source brought is left to a look at it."""
-    bringing: dict[int, frozenset[ItemKind]] = {}
+    """Return the requests that rebuild a tree. Items that a source added are rebuilt by the refresh of that source."""
+    kinds_by_container: dict[int, frozenset[ItemKind]] = {}
     requests: list[Request] = []
-    for item, document, _ in tree:  # containers before what stands in them
-        brought = item.source is not None and item.kind in bringing.get(item.parent, ())
-        looks = item.source is not None and (item.is_container or item.kind is ItemKind.URL)
-        if looks:
-            bringing[item.id] = KINDS_FROM_SOURCE.get(item.kind, frozenset())
-        if brought:
+    for item, document, _ in tree:  # containers come before their children
+        from_source = item.source is not None and item.kind in kinds_by_container.get(item.parent, ())
+        has_source = item.source is not None and (item.is_container or item.kind is ItemKind.URL)
+        if has_source:
+            kinds_by_container[item.id] = KINDS_FROM_SOURCE.get(item.kind, frozenset())
+        if from_source:
             continue
-        if looks:
-            requests.append(_build_refresh_request(base, item, manner, payload=REINDEX_UNCHANGED))
+        if has_source:
+            requests.append(_build_refresh_request(base, item, options, payload=REINDEX_UNCHANGED))
         elif item.digest is not None:
             operation = Operation.INDEX if document is None else Operation.REINDEX
-            requests.append(_request(base, item.key, operation, specs, manner))
+            requests.append(_request(base, item.key, operation, specs, options))
     return requests
 
 
-def build_clean_up_requests(tx: Transaction, ids: Sequence[int], manner: RequestOptions) -> list[tuple[int, Request]]:
-    """Ask for the clean-up of deleted items once more, or for the first time where nobody has; name each item.
+def build_clean_up_requests(tx: Transaction, ids: Sequence[int], options: RequestOptions) -> list[tuple[int, Request]]:
+    """Return requests to clean up deleted items, each with its item: a retry, or a delete if none was requested yet.
 
-    An owner that is being deleted never becomes anything else, so a retry brings nothing back.
+    An owner that is being deleted never changes its state, so a retry cannot restore anything.
     """
     return [
-        (id_, _request(base, owner, Operation.RETRY if status == Status.DELETING else Operation.DELETE, (), manner))
+        (id_, _request(base, owner, Operation.RETRY if status == Status.DELETING else Operation.DELETE, (), options))
         for id_, base, owner, status in tx.run(sql.OWNERS_OF_DELETED, [[id_] for id_ in ids])
     ]
 
 
 def build_clean_up_reply(root: Item, answers: Sequence[AdmissionResult]) -> ItemReply | None:
-    """Tell what came of a clean-up that is tried again; None where it has no slots any more, and goes by itself."""
+    """Return the reply to a retried clean-up; None if the item has no slots left and needs no request."""
     left = [answer for answer in answers if answer.reason != "unknown_owner"]
     return combine_answers(root, left) if left else None
 
 
 def build_already_deleting_reply(root: Item) -> ItemReply:
-    """Tell that an item is being deleted already."""
     return ItemReply(
         verdict=Verdict.JOINED, reason="already_deleting", status=Status.DELETING, name=root.name, item=root.id
     )
 
 
-def _record(tx: Transaction, base: Base, told: ItemReply, operation: Operation, manner: RequestOptions) -> None:
-    """Note what was refused, and to whom."""
-    row = [base.key, str(told.item), str(operation), str(told.verdict), told.reason, None, manner.requester, 0.0]
+def _record(tx: Transaction, base: Base, reply: ItemReply, operation: Operation, options: RequestOptions) -> None:
+    row = [base.key, str(reply.item), str(operation), str(reply.verdict), reply.reason, None, options.requester, 0.0]
     record_refusals(tx, [row])
 
 
 def _find_active_job(tx: Transaction, base: Base, tree: Sequence[ItemWithStatus]) -> JobId | None:
-    """Name the job that stands in the way of a tree, or one of them."""
+    """Return an active job in a tree, if there is one."""
     names = [[name] for one in tree if one.status not in TERMINAL for name in (one.item.key, one.item.source_key)]
     found = tx.run(sql.ACTIVE_JOBS, names[:LARGEST_BATCH], base=base.key) if names else []
     return JobId(found[0][0]) if found else None
 
 
 def _find_reindex_obstacle(tree: Sequence[ItemWithStatus]) -> str:
-    """Tell why a tree cannot be reindexed; nothing if it can."""
+    """Return why a tree cannot be reindexed; empty if it can."""
     if not tree or any(one.item.deleting for one in tree):
         return "being_deleted"
     return "not_terminal" if any(one.status not in TERMINAL for one in tree) else ""
@@ -376,7 +359,7 @@ def _find_reindex_obstacle(tree: Sequence[ItemWithStatus]) -> str:
 def _owners(
     one: ItemWithStatus, specs: tuple[SlotSpec, ...], operation: Operation
 ) -> list[tuple[str, tuple[SlotSpec, ...]]]:
-    """Return the owners of an item that can be asked, each with what it should have."""
+    """Return the owners of an item that an operation applies to, each with the slots that it should have."""
     item = one.item
     if item.deleting or item.problem is not None:
         return []
@@ -391,16 +374,8 @@ def _owners(
 
 
 def combine_answers(root: Item, answers: Sequence[AdmissionResult]) -> ItemReply:
-    """Tell what came of a root: the first new work, or else what the first answer says."""
+    """Return the reply for a root: the first accepted result, or else the first one."""
     best = next((one for one in answers if one.accepted), answers[0] if answers else None)
     if best is None:
         return ItemReply(verdict=Verdict.SKIPPED, reason="nothing_to_do", name=root.name, item=root.id)
-    return ItemReply(
-        verdict=best.verdict,
-        reason=best.reason,
-        status=best.status,
-        name=root.name,
-        item=root.id,
-        job=best.job,
-        generation=best.generation,
-    )
+    return ItemReply.from_admission(root.name, root.id, best)

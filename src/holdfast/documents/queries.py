@@ -1,7 +1,7 @@
-"""What lies on the shelves: lists of items, how each of them stands, and all about one. It only reads.
+"""Reads documents: lists, statuses, counts, and the details of one document.
 
-Every reading is one snapshot, of one base that is not being deleted, and shows nothing that is hidden, unless it was
-asked for what is being deleted.
+Each method reads one snapshot of a base that is not being deleted. Hidden items are left out, except in lists of items
+that are being deleted.
 """
 
 from __future__ import annotations
@@ -10,45 +10,46 @@ import json
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.catalog import SOURCE_PREFIX, item_from_row, parse_item_id, read_base
+from holdfast.catalog import ID_LIMIT, SOURCE_PREFIX, item_from_row, parse_item_id, read_base
 from holdfast.documents import list_statements as sql
+from holdfast.documents import text as texts
 from holdfast.documents.lists import (
     LARGEST_PAGE,
     MAX_OFFSET,
-    DocumentFilter,
+    NO_FILTER,
     Order,
     parse_cursor,
     read_containers,
     read_ids,
 )
+from holdfast.documents.selection import require_open
 from holdfast.documents.status import damage_of, derive_document_status, document_of, index_of
-from holdfast.documents.text import TextReader
 from holdfast.engine import Status, describe_reasons
 from holdfast.engine.store import slot_from_row
-from holdfast.errors import BadRequest, UnknownBase, UnknownItem
+from holdfast.errors import BadRequest, UnknownItem
 from holdfast.indexes import CONTENT, describe_not_enabled
 from holdfast.paging import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from holdfast.catalog import Base, BlobStore, Item
     from holdfast.db import Transaction
-    from holdfast.documents.lists import ContainerStatus
+    from holdfast.documents.lists import ContainerStatus, DocumentFilter
     from holdfast.documents.status import Document, DocumentStatus
     from holdfast.documents.text import DocumentText, OriginalFile, PassageInContext
     from holdfast.engine import Slot
     from holdfast.engine.store import Job, SqlStore
     from holdfast.indexes import IndexRegistry
 
-MAX_STATUSES_PER_CALL = 1_000  # items whose status is read at once
-JOBS = 10  # of an item that are shown
+MAX_STATUSES_PER_CALL = 1_000
+MAX_JOBS = 10  # shown for one item
 
 
 class ListedItem(NamedTuple):
-    """An item and how it stands."""
+    """An item and its status."""
 
     item: Item
     status: DocumentStatus
@@ -56,60 +57,50 @@ class ListedItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentCounts:
-    """How many documents there are, by their status."""
+    """The number of documents by status."""
 
-    documents: int  # containers left out
+    documents: int  # without containers
     by_status: dict[Status, int]
     containers: int
     bytes: int
 
 
 class DocumentQueries:
-    """Reads items of all bases."""
-
     def __init__(self, store: SqlStore, blobs: BlobStore, indexes: IndexRegistry) -> None:
         self._store = store
         self._indexes = indexes
-        self._texts = TextReader(blobs)
-
-    # ------------------------------------------------------------ lists
+        self._blobs = blobs
 
     def list(
         self,
         base: Base,
+        filter_: DocumentFilter = NO_FILTER,
         *,
-        parent: int | None = None,
-        states: Collection[str] | None = None,
-        text: str | None = None,
-        kinds: Collection[str] | None = None,
-        deleting: bool = False,
         order: Order = Order.ACTIVE,
         reverse: bool = False,
         cursor: str | None = None,
         page: int = 1,
         size: int = 50,
     ) -> Page[Document]:
-        """Read a page of items, by its number or from where another page of the same list ended.
+        """Return a page of items, by its number or by the cursor of the page before it.
 
-        Of the whole base, or with `parent` of what stands directly in a container, 0 for the base itself. `text` is
-        part of a name, whatever its case. `deleting` lists what is being deleted, and nothing else.
+        Example: `queries.list(base, DocumentFilter(states=["failed"]), order=Order.NAME)`
         """
-        asked = DocumentFilter(parent=parent, states=states, text=text, kinds=kinds, deleting=deleting)
         offset = (page - 1) * size
         if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_OFFSET:
             raise BadRequest(
                 f"A page has 1 to {LARGEST_PAGE} items. Numbers begin at 1 and reach the first {MAX_OFFSET} items; "
                 "what is behind them is reached by the cursor."
             )
-        if reverse and (order is Order.ACTIVE or asked.deleting):
+        if reverse and (order is Order.ACTIVE or filter_.deleting):
             raise BadRequest("This list has one direction only; order it by name, size or changed to reverse it.")
         down = reverse if order in (Order.ACTIVE, Order.NAME) else not reverse
-        place = None if cursor is None else parse_cursor(cursor, asked, order, down=down)
+        place = None if cursor is None else parse_cursor(cursor, filter_, order, down=down)
         with self._reading(base) as (tx, now):
-            if asked.parent:
-                self._read_item(tx, now, asked.parent)
-            found = read_ids(tx, now, asked, order, down=down, place=place, offset=offset, size=size)
-            rows = self._rows(tx, now, found.ids, found.containers, deleting=asked.deleting)
+            if filter_.parent:
+                self._read_item_with_slots(tx, now, filter_.parent)
+            found = read_ids(tx, now, filter_, order, down=down, place=place, offset=offset, size=size)
+            rows = self._rows(tx, now, found.ids, found.containers, deleting=filter_.deleting)
         return Page(
             items=[document_of(*rows[id_], now.name) for id_ in found.ids],
             next_cursor=found.cursor,
@@ -117,18 +108,18 @@ class DocumentQueries:
         )
 
     def names(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return what items of any base are called, also while they are being deleted; not those that are gone."""
+        """Return the names of items of any base, also while they are being deleted; unknown items are left out."""
         with self._store.database.reading() as tx:
             return dict(tx.run(sql.READ_NAMES, ids=json.dumps(sorted(set(ids)))))
 
     def statuses(self, base: Base, ids: Iterable[int]) -> Sequence[DocumentStatus]:
-        """Tell how items stand, in the order asked for; those that are not there, or not any more, are left out."""
+        """Return the statuses of items in the given order; unknown and deleted items are left out."""
         wanted = list(dict.fromkeys(ids))
         if len(wanted) > MAX_STATUSES_PER_CALL:
             raise BadRequest(
                 f"Of {len(wanted)} items at once nothing is told; ask for {MAX_STATUSES_PER_CALL} at most."
             )
-        if any(not 0 < id_ < 2**63 for id_ in wanted):
+        if any(not 0 < id_ < ID_LIMIT for id_ in wanted):
             raise BadRequest("An item is named by its number, which is 1 or more.")
         with self._reading(base) as (tx, now):
             rows = self._rows(tx, now, wanted)
@@ -136,35 +127,23 @@ class DocumentQueries:
         return [placed[id_] for id_ in wanted if id_ in placed]
 
     def counts(self, base: Base) -> DocumentCounts:
-        """Count the documents of a base."""
         with self._reading(base) as (tx, now):
-            found: Counter[str | None] = Counter(dict(tx.run(sql.COUNT_BY_STATUS, base_id=now.id)))
-            found.subtract(dict(tx.run(sql.COUNT_HIDDEN_BY_STATUS, base_id=now.id)))
-            return _counts(found, int(tx.run(sql.SUM_BYTES, base_id=now.id)[0][0]))
+            return _read_counts(tx, sql.COUNT_BASE, base_id=now.id).get(now.id) or _counts(Counter(), 0)
 
     def counts_of_all(self) -> dict[int, DocumentCounts]:
-        """Count the documents of every base that has items, by the ids of the bases."""
-        found: dict[int, Counter[str | None]] = {}
+        """Count the documents of every base that has items, by base id."""
         with self._store.database.reading() as tx:
-            for base, status, many in tx.run(sql.COUNT_BY_BASE_AND_STATUS):
-                found.setdefault(base, Counter())[status] += many
-            for base, status, many in tx.run(sql.COUNT_HIDDEN_BY_BASE_AND_STATUS):
-                if base in found:
-                    found[base][status] -= many
-            sizes = dict(tx.run(sql.SUM_BYTES_BY_BASE))
-        return {base: _counts(one, int(sizes.get(base, 0))) for base, one in found.items()}
-
-    # ------------------------------------------------------------ one item
+            return _read_counts(tx, sql.COUNT_ALL)
 
     def read_document(self, base: Base, item: int) -> Document:
-        """Read all about one item; one that is damaged raises an error that says so."""
+        """Return one document with all details; raise `StateConflict` if its row is damaged."""
         with self._reading(base) as (tx, now):
             row, slots = self._read_item_with_slots(tx, now, item)
             damaged = damage_of(row.item)
             if damaged is not None:
                 raise damaged
             owners = {slot.owner: slot for slot in slots}
-            (standing,) = self._add_queue_positions(tx, [row.status]).values()
+            (shown,) = self._add_queue_positions(tx, [row.status]).values()
             listed = {
                 slot.owner_id: dict(tx.run(sql.COUNT_CHUNKS_BY_BUILD, owner_id=slot.owner_id))
                 for slot in owners.values()
@@ -175,7 +154,7 @@ class DocumentQueries:
             waits = [why for owner in owners for why in self._store.explain(now.key, owner)]
             return document_of(
                 row.item,
-                standing,
+                shown,
                 now.name,
                 waiting_for=describe_reasons(waits, now.name),
                 chunks=listed[content.owner_id].get(content.source, 0) if content else 0,
@@ -193,45 +172,37 @@ class DocumentQueries:
             )
 
     def original(self, base: Base, item: int) -> OriginalFile:
-        """Tell where the bytes of a document are, as they were put in or fetched."""
+        """Return the file of a document, as it was uploaded or fetched."""
         with self._reading(base) as (tx, now):
-            return self._texts.original(self._read_item(tx, now, item).item)
+            return texts.locate_original(self._blobs, self._read_item_with_slots(tx, now, item)[0].item)
 
     def text(self, base: Base, item: int, *, start: int = 0, limit: int = 50_000) -> DocumentText:
-        """Read a part of a document's text, as it was read last and is served."""
+        """Return a part of the served text of a document."""
         with self._reading(base) as (tx, now):
             row, slots = self._read_item_with_slots(tx, now, item)
-            return self._texts.text(tx, row.item, slots, start=start, limit=limit)
+            return texts.read_text(tx, row.item, slots, start=start, limit=limit)
 
     def passage(self, base: Base, document: int, chunk: int, *, around: int = 1_000) -> PassageInContext:
-        """Open what a hit or a citation names: a chunk that is served, with the text around it."""
+        """Return a served chunk, such as a hit or a citation names it, with the text around it."""
         with self._reading(base) as (tx, now):
-            return self._texts.passage(tx, now, self._read_item(tx, now, document).item, chunk, around=around)
-
-    # ------------------------------------------------------------ reading
+            row, _ = self._read_item_with_slots(tx, now, document)
+            return texts.read_passage(tx, now, row.item, chunk, around=around)
 
     @contextmanager
     def open_item(self, base: Base, item: int) -> Iterator[tuple[Transaction, Item, Sequence[Slot]]]:
-        """Open one snapshot for what somebody else reads of one item, with the item and its slots; or refuse."""
+        """Open a snapshot in which a caller reads more about one item, with the item and its slots."""
         with self._reading(base) as (tx, now):
             row, slots = self._read_item_with_slots(tx, now, item)
             yield tx, row.item, slots
 
     @contextmanager
     def _reading(self, base: Base) -> Iterator[tuple[Transaction, Base]]:
-        """Open one snapshot for all that is read, with the base as it is then."""
+        """Open a snapshot, with the base as it is in it."""
         with self._store.database.shared_reading() as tx:
-            now = read_base(tx, base.id)
-            if now is None or now.deleting:
-                raise UnknownBase(base.name)
-            yield tx, now
-
-    def _read_item(self, tx: Transaction, base: Base, item: int) -> ListedItem:
-        """Read one item without its slots, or refuse."""
-        return self._read_item_with_slots(tx, base, item)[0]
+            yield tx, require_open(read_base(tx, base.id), base.name)
 
     def _read_item_with_slots(self, tx: Transaction, base: Base, item: int) -> tuple[ListedItem, Sequence[Slot]]:
-        if not 0 < item < 2**63:
+        if not 0 < item < ID_LIMIT:
             raise UnknownItem(base.name, [item])
         slots = _slots(tx, base, [item])
         rows = self._rows(tx, base, [item], slots=slots)
@@ -249,9 +220,10 @@ class DocumentQueries:
         deleting: bool = False,
         slots: Mapping[int, Sequence[Slot]] | None = None,
     ) -> dict[int, ListedItem]:
-        """Read items with how they stand, by a constant number of statements; what is hidden only if it was asked for.
+        """Read items with their statuses, in a constant number of statements.
 
-        `known` are containers, where somebody has read how they stand.
+        `deleting` selects hidden items instead of visible ones. `known` has the containers' statuses if the caller has
+        read them.
         """
         rows = [
             (item_from_row(row[:-1]), row[-1])
@@ -261,42 +233,53 @@ class DocumentQueries:
         holding = [item.id for item, _ in there if item.is_container]
         if known is None:
             known = read_containers(tx, base, holding) if holding and not deleting else {}
-        told = _slots(tx, base, ids) if slots is None else slots
+        slots_by_item = _slots(tx, base, ids) if slots is None else slots
         found: dict[int, ListedItem] = {}
         for item, status in there:
             container = None if deleting else known.get(item.id)
-            stands = container.status if container else Status(status or Status.NOT_INDEXED)
-            standing = derive_document_status(
+            current = container.status if container else Status(status or Status.NOT_INDEXED)
+            shown = derive_document_status(
                 item,
-                Status.DELETING if deleting else stands,
-                told.get(item.id, []),
+                Status.DELETING if deleting else current,
+                slots_by_item.get(item.id, []),
                 searchable=container.searchable if container else None,
             )
-            found[item.id] = ListedItem(item=item, status=standing)
+            found[item.id] = ListedItem(item=item, status=shown)
         return found
 
-    def _add_queue_positions(self, tx: Transaction, standings: Sequence[DocumentStatus]) -> dict[int, DocumentStatus]:
-        """Add how many jobs are before those that are queued."""
-        jobs = [one.job for one in standings if one.status is Status.QUEUED and one.job is not None]
+    def _add_queue_positions(self, tx: Transaction, statuses: Sequence[DocumentStatus]) -> dict[int, DocumentStatus]:
+        """Return the statuses by id, with the queue position of queued items."""
+        jobs = [one.job for one in statuses if one.status is Status.QUEUED and one.job is not None]
         ahead = dict(tx.run(sql.COUNT_JOBS_AHEAD, jobs=json.dumps(jobs))) if jobs else {}
         return {
             one.id: replace(one, queue_position=ahead.get(one.job) if one.status is Status.QUEUED else None)
-            for one in standings
+            for one in statuses
         }
 
     def _jobs(self, slots: Iterable[Slot]) -> Sequence[Job]:
-        """Read the newest jobs of an item, of both its owners."""
-        found = [job for slot in slots for job in self._store.list_jobs_of_owner(slot.owner_id, JOBS)]
-        return sorted(found, key=lambda job: (job.created_at, job.id), reverse=True)[:JOBS]
+        """Return the newest jobs of an item, of both its owners."""
+        found = [job for slot in slots for job in self._store.list_jobs_of_owner(slot.owner_id, MAX_JOBS)]
+        return sorted(found, key=lambda job: (job.created_at, job.id), reverse=True)[:MAX_JOBS]
 
 
 def _slots(tx: Transaction, base: Base, ids: Sequence[int]) -> dict[int, list[Slot]]:
-    """Read the slots of items, of what is indexed and of what looks at their sources."""
+    """Read the slots of items, of both their owners."""
     owners = [name for id_ in ids for name in (str(id_), f"{SOURCE_PREFIX}{id_}")]
     found: dict[int, list[Slot]] = {}
     for *columns, key, owner in tx.run(sql.READ_SLOTS, base=base.key, owners=json.dumps(owners)):
         found.setdefault(parse_item_id(owner) or 0, []).append(slot_from_row(columns, key, owner))
     return found
+
+
+def _read_counts(tx: Transaction, statements: sql.CountStatements, **values: Any) -> dict[int, DocumentCounts]:
+    found: dict[int, Counter[str | None]] = {}
+    for base, status, number in tx.run(statements.by_status, **values):
+        found.setdefault(base, Counter())[status] += number
+    for base, status, number in tx.run(statements.hidden, **values):
+        if base in found:
+            found[base][status] -= number
+    sizes: dict[int, int] = dict(tx.run(statements.sizes, **values))
+    return {base: _counts(statuses, int(sizes.get(base, 0))) for base, statuses in found.items()}
 
 
 def _counts(found: Counter[str | None], size: int) -> DocumentCounts:
@@ -306,6 +289,6 @@ def _counts(found: Counter[str | None], size: int) -> DocumentCounts:
 
 
 def _describe_recipe(spec: str) -> str:
-    """Tell how something was made, in words: each part of the recipe that says something."""
+    """Return the parts of a recipe that have a value, as text."""
     parts = json.loads(spec)
     return ", ".join(f"{name} {value}" for name, value in parts.items() if value not in (None, "", [], {}))

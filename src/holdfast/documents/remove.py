@@ -1,8 +1,8 @@
-"""Deleting: at once for everybody who looks, thoroughly for the disk, and never given up.
+"""Deletes items: hidden from every read at once, removed from the disk in the background, never given up.
 
-One transaction hides items with all that stands below them, and asks for their clean-up. The clean-up of very many is
-asked for in portions; whoever is interrupted there leaves hidden items whose owners are not deleted yet, which `finish`
-finds, like rows whose owners are gone.
+One transaction hides items with everything below them, and requests their clean-up. The clean-up of very many items is
+requested in several transactions. A crash between them leaves hidden items whose owners are not being deleted;
+`continue_deletes` finds these, and rows whose owners are gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class DocumentRemover:
-    """Deletes items, whatever they are in the middle of."""
+    """Deletes items in any state."""
 
     def __init__(self, store: SqlStore, blobs: BlobStore) -> None:
         self._store = store
@@ -41,10 +41,10 @@ class DocumentRemover:
         ticket: Ticket | None = None,
         unless_changed: Collection[int] | None = None,
     ) -> list[ItemReply]:
-        """Delete items with all that stands below them: from now on they are found nowhere, and their names are free.
+        """Delete items with everything below them: they are hidden at once, and their names are free.
 
-        There is an answer for each root of the selection, in order. With the ticket of the work that deletes them,
-        nothing is deleted when it no longer holds; nor when its generation is none of `unless_changed`.
+        Returns a reply for each root of the selection, in order. Deletes nothing if the work with `ticket` lost its
+        slot, or if the generation of an item is not in `unless_changed`.
         """
         wanted = list(ids)
         if not wanted:
@@ -63,7 +63,7 @@ class DocumentRemover:
     def delete_with(
         self, base: Base, choose: Callable[[Transaction], Sequence[Item]], *, requester: str = ""
     ) -> list[ItemReply]:
-        """Delete the items that `choose` returns, in the transaction in which it chose them."""
+        """Delete the items that `choose` returns, in the same transaction."""
         roots: list[Item] = []
         requests: list[Request] = []
 
@@ -72,8 +72,8 @@ class DocumentRemover:
             roots[:] = choose(tx)
             hidden = tx.run(sql.HIDE_SUBTREES, [[item.id] for item in roots])
             record_events(tx, [Event("document.deleted", base.key, str(id_)) for (id_,) in hidden])
-            owned = tx.run(sql.OWNERS_OF_ITEMS, hidden[: LARGEST_BATCH // 2])  # an item has two at most
-            requests[:] = [_request(key, owner, requester) for key, owner in owned]
+            owned = tx.run(sql.OWNERS_OF_DELETED, hidden[: LARGEST_BATCH // 2])  # an item has two at most
+            requests[:] = [_request(key, owner, requester) for _, key, owner, _ in owned]
             return requests
 
         answers = self._store.admit_with(hide)
@@ -93,7 +93,7 @@ class DocumentRemover:
         ]
 
     def clear(self, base: Base, others: Iterable[str] = (), *, requester: str = "") -> None:
-        """Delete all items of a base at once, and `others` of its owners with them; the base stays."""
+        """Delete all items of a base, and the slots of `others` of its owners; the base stays."""
 
         def hide(tx: Transaction) -> list[Request]:
             now = lock_open_base(tx, base, building=False)
@@ -106,27 +106,27 @@ class DocumentRemover:
             pass
 
     def continue_deletes(self, limit: int = LARGEST_BATCH) -> int:
-        """Go on with interrupted deletes, and remove rows of which nothing else is left; return how much it was."""
+        """Continue interrupted deletes, and remove items without slots; return how many owners and items."""
         return self._request_clean_up("", limit) + self._sweep(limit)
 
     def list_unrequested_owners(self, limit: int = LARGEST_BATCH) -> list[tuple[str, str]]:
-        """Return owners of hidden items whose clean-up nobody has requested, as base and owner."""
+        """Return base and owner of hidden items whose clean-up was not requested yet."""
         with self._store.database.reading() as tx:
             return [(base, owner) for base, owner in tx.run(sql.SELECT_UNREQUESTED_OWNERS, limit=limit)]
 
     def list_removable_items(self, limit: int = LARGEST_BATCH) -> list[tuple[int, str | None]]:
-        """Return hidden items without slots and children, each with its blob."""
+        """Return hidden items without slots and children, and their blobs."""
         with self._store.database.reading() as tx:
             return [(item, blob) for item, blob in tx.run(sql.SELECT_REMOVABLE_ITEMS, limit=limit)]
 
     def _request_clean_up(self, requester: str, limit: int) -> int:
-        """Ask for the clean-up of hidden items for which nobody has; return how many."""
+        """Request clean-ups that were not requested yet; return how many."""
         left = self.list_unrequested_owners(limit)
         self._store.admit([_request(key, owner, requester) for key, owner in left])
         return len(left)
 
     def _sweep(self, limit: int) -> int:
-        """Remove hidden items that have neither slots nor children any more, and their bytes before them."""
+        """Remove hidden items without slots and children; their files first."""
         left = self.list_removable_items(limit)
         for _, blob in left:
             if blob is not None:

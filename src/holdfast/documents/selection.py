@@ -1,54 +1,55 @@
-"""What a selection of items means: each once, all of one base, and of nested ones only the outermost.
+"""Resolves a selection of items: each once, all of one base, and of nested items only the outermost.
 
-Resolved inside the transaction that writes, so that nothing comes between what was looked at and what is done.
+The transaction that writes resolves the selection, so nothing changes between the check and the write.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.catalog import Item, item_from_row, lock_base, parse_item_id, read_base, read_items
+from holdfast.catalog import Item, item_from_row, lock_base, parse_item_id, read_items
 from holdfast.documents import statements as sql
 from holdfast.documents.status import generation_of
 from holdfast.engine import Status
-from holdfast.engine.store import lock_and_load_owners
+from holdfast.engine.store import LARGEST_BATCH, lock_and_load_owners, require_held
 from holdfast.errors import BaseFailed, PreconditionFailed, UnknownBase, UnknownItem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import Any
 
     from holdfast.catalog import Base
     from holdfast.db import Transaction
-    from holdfast.engine import Request
+    from holdfast.engine import AdmissionResult, Request, Ticket
+    from holdfast.engine.store import SqlStore
 
 
 class ItemWithStatus(NamedTuple):
-    """An item and how its slots stand: those of its content and indexes, and the one that looks at its source."""
+    """An item, the status of its content and indexes, and the status of its slot `source`."""
 
     item: Item
-    document_status: Status | None  # None: it has no such slots
+    document_status: Status | None  # None: no such slots
     source_status: Status | None
 
     @property
     def status(self) -> Status:
-        """Tell how the item itself stands, whatever stands below it."""
+        """The status of the item itself, without the items below it."""
         if self.item.deleting:
             return Status.DELETING
         if self.item.problem is not None:
             return Status.FAILED
-        looking = [self.source_status] if self.source_status not in (None, Status.SUCCESS) else []
-        return combine_statuses([status for status in (*looking, self.document_status) if status is not None])
+        source = [self.source_status] if self.source_status not in (None, Status.SUCCESS) else []
+        return combine_statuses([status for status in (*source, self.document_status) if status is not None])
 
 
-# The first that any part has is that of the whole.
-_FIRST = (Status.DELETING, Status.INDEXING, Status.QUEUED)
+# If any part has one of these, the whole has the first of them.
+_DOMINANT = (Status.DELETING, Status.INDEXING, Status.QUEUED)
 
 
 def combine_statuses(parts: Sequence[Status]) -> Status:
-    """Tell how a whole stands of which these are the parts, as `engine.status` does for the slots of one owner."""
+    """Combine the statuses of parts, as `engine.status` does for the slots of one owner."""
     have = set(parts)
-    for status in _FIRST:
+    for status in _DOMINANT:
         if status in have:
             return status
     if have == {Status.SUCCESS}:
@@ -59,39 +60,35 @@ def combine_statuses(parts: Sequence[Status]) -> Status:
 
 
 def derive_tree_status(tree: Sequence[ItemWithStatus]) -> Status:
-    """Tell how an item stands with all that is below it: as its documents do, and as what looks for more of them."""
-    looking = [one.source_status for one in tree if one.item.is_container and one.source_status is not None]
-    parts = [one.status for one in tree if not one.item.is_container]
-    return combine_statuses([*parts, *(status for status in looking if status is not Status.SUCCESS)] or looking)
+    """Return the status of an item with everything below it: of documents, and of sources that are not up to date."""
+    sources = [entry.source_status for entry in tree if entry.item.is_container and entry.source_status is not None]
+    parts = [entry.status for entry in tree if not entry.item.is_container]
+    return combine_statuses([*parts, *(status for status in sources if status is not Status.SUCCESS)] or sources)
+
+
+def require_open(base: Base | None, name: str) -> Base:
+    """Return the base; raise `UnknownBase` if it is gone or being deleted."""
+    if base is None or base.deleting:
+        raise UnknownBase(name)
+    return base
 
 
 def lock_open_base(tx: Transaction, base: Base, *, building: bool) -> Base:
-    """Take a base's turn for adding and deleting; `building` refuses a base that has failed."""
-    return _open(lock_base(tx, base.id), base, building=building)
-
-
-def require_usable_base(tx: Transaction, base: Base) -> Base:
-    """Refuse a base that is gone or has failed."""
-    return _open(read_base(tx, base.id), base, building=True)
-
-
-def _open(now: Base | None, base: Base, *, building: bool) -> Base:
-    """Return the base as it is now."""
-    if now is None or now.deleting:
-        raise UnknownBase(base.name)
+    """Lock a base against other adds and deletes, and return it as it is now; `building` refuses a failed base."""
+    now = require_open(lock_base(tx, base.id), base.name)
     if building:
         refuse_failed(now)
     return now
 
 
 def refuse_failed(base: Base) -> None:
-    """Refuse a base in which nothing can be indexed, with the reason."""
+    """Raise `BaseFailed` with the reason if the base has failed."""
     if base.problem is not None:
         raise BaseFailed(base.name, base.problem.params.get("message", base.problem.code))
 
 
 def require_unchanged(tx: Transaction, base: Base, item: Item, generations: Collection[int] | None) -> None:
-    """Refuse an item whose generation is none of these; from here on nobody raises it until we commit."""
+    """Raise unless the item has one of these generations; the lock keeps its generation until the commit."""
     if generations is None:
         return
     now = generation_of(list(lock_and_load_owners(tx, base.key, (item.key, item.source_key)).slots.values()))
@@ -100,14 +97,42 @@ def require_unchanged(tx: Transaction, base: Base, item: Item, generations: Coll
 
 
 def select_live_requests(tx: Transaction, requests: Sequence[Request]) -> list[Request]:
-    """Return the requests about items that are not deleted, in the transaction that admits them."""
+    """Return the requests whose items are not deleted, in the transaction that admits them."""
     ids = {request.owner: parse_item_id(request.owner) for request in requests}
     live = {item.id for item in read_items(tx, {id_ for id_ in ids.values() if id_ is not None}) if not item.deleting}
     return [request for request in requests if ids[request.owner] in live]
 
 
+def admit_live_requests(
+    store: SqlStore,
+    base: Base,
+    requests: Sequence[Request],
+    *,
+    building: bool,
+    ticket: Ticket | None = None,
+    checkpoint: Callable[[int], None] = lambda _: None,
+) -> list[AdmissionResult]:
+    """Admit requests in bounded transactions; requests about items deleted in the meantime are left out.
+
+    `ticket` is the ticket of the work that asks: if it lost its slot, nothing more is admitted. `checkpoint` receives
+    the number of requests done, before each transaction.
+    """
+    results: list[AdmissionResult] = []
+    for first in range(0, len(requests), LARGEST_BATCH):
+        checkpoint(first)
+
+        def write(tx: Transaction, first: int = first) -> list[Request]:
+            lock_open_base(tx, base, building=building)
+            if ticket is not None:
+                require_held(tx, ticket)
+            return select_live_requests(tx, requests[first : first + LARGEST_BATCH])
+
+        results += store.admit_with(write)
+    return results
+
+
 def select_outermost(tx: Transaction, base: Base, ids: Iterable[int]) -> list[Item]:
-    """Return the items of a selection that stand below no other of it, in the order they were named."""
+    """Return the items of a selection that are below no other item of it, in the given order."""
     wanted = list(dict.fromkeys(ids))
     found = {item.id: item for item in read_items(tx, wanted) if item.base == base.id}
     unknown = [id_ for id_ in wanted if id_ not in found]
@@ -120,17 +145,17 @@ def select_outermost(tx: Transaction, base: Base, ids: Iterable[int]) -> list[It
 
 
 def read_subtree(tx: Transaction, root: int) -> list[ItemWithStatus]:
-    """Read an item, first, and all that stand below it; deleted ones too. Nothing if there is none."""
+    """Return an item, first, and everything below it, also deleted items; empty if there is no such item."""
     tree = [item_with_status_from_row(row) for row in tx.run(sql.READ_SUBTREE, [[root]])]
-    return sorted(tree, key=lambda one: (one.item.id != root, one.item.id))
+    return sorted(tree, key=lambda entry: (entry.item.id != root, entry.item.id))
 
 
 def item_with_status_from_row(row: Sequence[Any]) -> ItemWithStatus:
-    """Return the item that a row tells of, with the states at its end."""
+    """Return the item of a row that ends with its two statuses."""
     *columns, document, source = row
     return ItemWithStatus(item_from_row(columns), document and Status(document), source and Status(source))
 
 
 def select_items_with_slots(tx: Transaction, items: Iterable[int]) -> set[int]:
-    """Return those of the items whose content or indexes were requested at least once."""
+    """Return the items whose content or indexes were requested at least once."""
     return {id_ for (id_,) in tx.run(sql.SELECT_ITEMS_WITH_OWNER, [[id_] for id_ in items])}

@@ -1,7 +1,7 @@
-"""The slot `source`: looks at the place where an item comes from, and brings what changed.
+"""The slot `source`: reads the source of an item, and stores what changed.
 
-It is an owner beside the document's own, so that looking again disturbs nothing that is indexed: only what really
-changed makes a new generation, in the transaction that keeps the new bytes.
+The slot has its own owner beside the document's. So reading the source again does not affect what is indexed: only
+changed content makes a new generation, in the transaction that stores the new bytes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from holdfast.documents import statements as sql
 from holdfast.documents.add import AddOptions, Upload, pause_for_quota
 from holdfast.documents.folders import FOLDER_PRIORITY, FolderPart, FolderUpdater
 from holdfast.documents.operations import REINDEX_UNCHANGED, RequestOptions
-from holdfast.documents.selection import lock_open_base, select_live_requests
+from holdfast.documents.selection import admit_live_requests
 from holdfast.engine import BuildResult, Operation, Request
-from holdfast.engine.store import LARGEST_BATCH, require_held
+from holdfast.engine.store import require_held
 from holdfast.errors import Permanent
 from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
 from holdfast.sources.folder import DEFAULT_RULES, FolderRules
@@ -42,45 +42,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceAccess:
-    """How far we look."""
+    """Which addresses and folders may be read."""
 
     reach: Reach = PUBLIC_ONLY
     rules: FolderRules = DEFAULT_RULES
-    roots: tuple[Path, ...] = ()  # below which callers with a key may name folders
-    keys_exist: Callable[[], bool] = lambda: False  # whether there are keys: without them everybody is the local user
+    roots: tuple[Path, ...] = ()  # callers with a key may name folders below these
+    keys_exist: Callable[[], bool] = lambda: False  # without keys every caller is the local user
 
     def rules_for(self, *, local: bool) -> FolderRules:
-        """Return how a folder is read that the local user named, or somebody with a key."""
+        """Return the rules for a folder named by the local user, or by a caller with a key."""
         if local or not self.keys_exist():
             return self.rules
         return replace(self.rules, limits=replace(self.rules.limits, allowed_roots=self.roots))
 
 
 class SourceIndexer:
-    """An `Indexer` that brings items up to date with their sources."""
+    """An `Indexer` that builds the slot `source` of items."""
 
     def __init__(
         self,
         store: SqlStore,
-        catalogue: Catalog,
-        world: SourceAccess,
+        catalog: Catalog,
+        source_access: SourceAccess,
         *,
         items: Items,
-        adding: DocumentAdder,
-        removing: DocumentRemover,
-        requesting: DocumentOperations,
+        adder: DocumentAdder,
+        remover: DocumentRemover,
+        operations: DocumentOperations,
     ) -> None:
         self._store = store
-        self._catalog = catalogue
+        self._catalog = catalog
         self._items = items
-        self._adder = adding
-        self._remover = removing
-        self._operations = requesting
-        self._source_access = world
-        self._folders = FolderUpdater(store.database, adding, removing)
+        self._adder = adder
+        self._remover = remover
+        self._operations = operations
+        self._source_access = source_access
+        self._folders = FolderUpdater(store.database, adder, remover)
 
     def build(self, task: Task) -> BuildResult:
-        """Look at the source, and bring what changed; asked for `AGAIN`, also index what did not."""
+        """Read the source and store what changed; with the payload `REINDEX_UNCHANGED`, also index the rest again."""
         ticket = task.ticket
         bases, found = self._catalog.read_for_tickets([ticket])
         item = found.get(ticket.key.owner)
@@ -99,31 +99,26 @@ class SourceIndexer:
         return BuildResult()
 
     def remove(self, task: Task) -> None:
-        """Nothing is kept here; the rows of items go when all else of them is gone."""
+        """Remove nothing: the slot has no rows of its own."""
         task.checkpoint(stage="removing")
 
-    # ------------------------------------------------------------ folders
-
     def _scan(self, task: Task, base: Base, item: Item) -> list[int]:
-        """Bring what is below a folder up to date; return what did not change."""
+        """Sync a folder; return the items that did not change."""
         synced = self._folders.sync(task, base, item.id, self._part(item))
         self._record_seen_source(task.ticket, item, json.dumps({"skipped": synced.difference.skipped}, sort_keys=True))
         return synced.same
 
     def _part(self, item: Item) -> FolderPart:
-        """Return the folder on the disk that an item is part of; whoever named that folder decides how it is read."""
+        """Return the synced folder that an item belongs to; the rules depend on who named that folder."""
         with self._store.database.reading() as tx:
             above = read_items(tx, {id_ for _, id_ in tx.run(sql.READ_ANCESTORS, [[item.id]])})
-        top = next(
-            (one for one in above if one.kind is ItemKind.DIRECTORY and one.parent not in {o.id for o in above}), None
-        )
+        ids = {folder.id for folder in above}
+        top = next((one for one in above if one.kind is ItemKind.DIRECTORY and one.parent not in ids), None)
         outermost, within = (item, "") if top is None else (top, item.source or "")
         return FolderPart(Path(outermost.source or ""), self._source_access.rules_for(local=outermost.local), within)
 
-    # ------------------------------------------------------------ pages
-
     def _fetch(self, task: Task, base: Base, item: Item) -> list[int]:
-        """Fetch a page; return it if it did not change."""
+        """Fetch a page; return its id if it did not change."""
         task.checkpoint(stage="fetching")
         known = Validators(**json.loads(item.seen)) if item.seen and item.digest else None
         page = fetch(item.source or "", known, reach=self._source_access.reach)
@@ -139,13 +134,13 @@ class SourceIndexer:
             json.dumps(asdict(page.validators)),
             parent=item.parent,
         )
-        terms = AddOptions(on_duplicate=OnDuplicate.REPLACE, refuse_copies=False, cause="look", ticket=task.ticket)
-        (reply,) = self._adder.add(base, [upload], terms)
+        options = AddOptions(on_duplicate=OnDuplicate.REPLACE, refuse_copies=False, cause="look", ticket=task.ticket)
+        (reply,) = self._adder.add(base, [upload], options)
         pause_for_quota(held=reply.quota_exhausted)
         return [] if reply.accepted else [item.id]
 
     def _list(self, task: Task, base: Base, item: Item) -> list[int]:
-        """Bring the pages below a sitemap up to date; return those that were fetched before: each looks at itself."""
+        """Sync the pages below a sitemap; return those fetched before. Each page then refreshes itself."""
         task.checkpoint(stage="listing")
         expansion = expand(item.source or "", reach=self._source_access.reach)
         known = {
@@ -159,26 +154,26 @@ class SourceIndexer:
             for url, modified in listed.items()
             if url not in known
         ]
-        terms = AddOptions(
+        options = AddOptions(
             on_duplicate=OnDuplicate.REPLACE,
             refuse_copies=False,
             priority=FOLDER_PRIORITY,
             cause="look",
             ticket=task.ticket,
         )
-        replies = self._adder.add(base, new, terms)
+        replies = self._adder.add(base, new, options)
         pause_for_quota(held=any(reply.quota_exhausted for reply in replies))
-        news = [
+        modified_pages = [
             one
             for url, one in known.items()
             if url in listed and (listed[url] is None or listed[url] != one.metadata.get("modified"))
         ]
-        self._refresh_pages(task, base, news, listed)
+        self._refresh_pages(task, base, modified_pages, listed)
         self._record_seen_source(task.ticket, item, json.dumps({"left": len(expansion.skipped)}))
         return [one.id for url, one in known.items() if url in listed and one.digest is not None]
 
     def _refresh_pages(self, task: Task, base: Base, pages: Sequence[Item], listed: dict[str, str | None]) -> None:
-        """Look at pages again of which the sitemap has news."""
+        """Refresh pages that the sitemap reports as modified."""
         rows = [[one.id, json.dumps({**one.metadata, "modified": listed.get(one.source or "")})] for one in pages]
         with task.guarded() as connection:
             self._store.database.wrap_connection(connection).run(sql.NOTE_METADATA, rows)
@@ -186,10 +181,8 @@ class SourceIndexer:
             base, [one.id for one in pages], RequestOptions(priority=FOLDER_PRIORITY, cause="look")
         )
 
-    # ------------------------------------------------------------ what follows
-
     def _record_seen_source(self, ticket: Ticket, item: Item, seen: str | None) -> None:
-        """Note how the source looked; the next look is due when its time has passed."""
+        """Record the state of the source, and schedule the next read."""
 
         def work(tx: Transaction) -> None:
             require_held(tx, ticket)
@@ -198,7 +191,6 @@ class SourceIndexer:
         self._store.database.write(work, durable=False)
 
     def _reindex_unchanged(self, task: Task, base: Base, items: Iterable[int]) -> None:
-        """Index what did not change, too."""
         specs = self._adder.slot_specs(base)
         requests = [
             Request(
@@ -211,13 +203,11 @@ class SourceIndexer:
             )
             for item in items
         ]
-        for first in range(0, len(requests), LARGEST_BATCH):
-            task.checkpoint(stage="asking", done=first, total=len(requests))
-            portion = requests[first : first + LARGEST_BATCH]
-
-            def write(tx: Transaction, portion: Sequence[Request] = portion) -> list[Request]:
-                lock_open_base(tx, base, building=True)
-                require_held(tx, task.ticket)
-                return select_live_requests(tx, portion)
-
-            self._store.admit_with(write)
+        admit_live_requests(
+            self._store,
+            base,
+            requests,
+            building=True,
+            ticket=task.ticket,
+            checkpoint=lambda done: task.checkpoint(stage="asking", done=done, total=len(requests)),
+        )

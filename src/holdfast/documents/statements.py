@@ -34,7 +34,7 @@ from holdfast.catalog import (
 from holdfast.db import LIMIT, NOW, batch, int_param, text_param
 from holdfast.engine.store import jobs, owners, slots
 
-_SECOND = literal_column("1000000", BigInteger)  # in microseconds, as all times are
+_SECOND = literal_column("1000000", BigInteger)  # in microseconds
 _usable = and_(BASE_OPEN, bases.c.problem.is_(None))
 _row = batch(
     base_id=int, parent_id=int, kind=str, name=str, blob=str, digest=str, size=int, metadata=str, source=str, seen=str,
@@ -105,7 +105,7 @@ CLAIM_DUE_SOURCES = (
 
 
 def _below(roots: Subquery) -> CTE:
-    """Return the ids of these items and of all that stand below them."""
+    """Select the ids of these items and of everything below them."""
     top = select(items.c.id).where(items.c.id.in_(select(roots.c.id))).cte("below", recursive=True)
     return top.union(select(items.c.id).where(items.c.parent_id == top.c.id, items.c.parent_id > literal_column("0")))
 
@@ -169,29 +169,12 @@ FIND_SOURCE = (
     .order_by(items.c.id)
     .limit(1)
 )
-CHILDREN = (
-    select(items)
-    .where(
-        items.c.base_id == int_param("base_id"),
-        items.c.parent_id == int_param("parent_id"),
-        ITEM_VISIBLE,
-        items.c.id > int_param("after"),
-    )
-    .order_by(items.c.id)
-    .limit(LIMIT)
-)
 _owner = owners.alias("owner_of_item")
 _key = cast(items.c.id, Text)
-# One list of names, and not two conditions joined by OR: SQLite would read all owners of the base for each item.
+# IN with two names, not OR: with OR, SQLite would read all owners of the base for each item.
 _owned = and_(
     _owner.c.base == cast(items.c.base_id, Text),
     _owner.c.owner.in_([_key, literal_column(f"'{SOURCE_PREFIX}'") + _key]),
-)
-_row = batch(id=int)
-OWNERS_OF_ITEMS = (
-    select(_owner.c.base, _owner.c.owner)
-    .select_from(items.join(_owner, _owned))
-    .where(items.c.id.in_(select(_row.c.id)))
 )
 _row = batch(id=int)
 OWNERS_OF_DELETED = (
@@ -223,7 +206,7 @@ _row = batch(id=int)
 _subtree = _below(_row)
 DOCUMENTS_BELOW = select(items.c.id).where(_document_of, items.c.id.in_(select(_subtree.c.id)))
 
-# What the indexes of a document lack of the lists that they serve, with how the own part of each chunk begins.
+# The missing chunks of a document's indexes, with the beginning of the chunk's own text.
 READ_MISSING = (
     select(
         slots.c.kind,

@@ -1,4 +1,4 @@
-"""How an item stands, told from its slots: what of it can be searched, what is wrong, how far it is."""
+"""Derives the status of an item from its slots: what is searchable, what is wrong, how far it is."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from holdfast.engine import Progress as SlotProgress
     from holdfast.engine import Slot
 
-# Of several slots the first of these tells what is done with an item.
+# The slot whose state comes first here is shown as the activity of an item.
 _ACTIVITY_ORDER = (SlotState.RUNNING, SlotState.WAITING, SlotState.QUEUED, SlotState.BLOCKED, SlotState.DELETING)
-# And of several that are not as wanted the first of these tells why.
+# Among the slots with a problem, the progress whose state comes first here gives the reason.
 _PROBLEM_ORDER = (SlotState.FAILED, SlotState.WAITING, SlotState.DELETING, SlotState.CANCELLED)
 
 NOT_REQUESTED = Fault("not_asked", {"message": "Nobody has asked for it to be indexed."})
@@ -39,7 +39,7 @@ CHILD_PROBLEM = Fault("below", {"message": "Something that stands below it is no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far work is; `share` only where a total is known."""
+    """The progress of work; `share` only if the total is known."""
 
     stage: str
     step: int = 0
@@ -51,17 +51,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStatus:
-    """How one index of a document stands."""
+    """The status of progress index of a document."""
 
     kind: str
     state: SlotState
-    wanted: int  # the newest request
-    built: int  # the request that is served; 0: none
+    wanted: int  # generation of the newest request
+    built: int  # generation that is served; 0: none
     attempts: int
     attempts_max: int
-    chunks: int  # that it serves
-    missing: int  # chunks that it lacks
-    made_by: str | None  # how what is served was made
+    chunks: int  # number of chunks that it serves
+    missing: int  # number of chunks that it lacks
+    made_by: str | None  # the recipe of what it serves
     error: Problem | None = None
     retry_at: datetime | None = None
     queued_at: datetime | None = None
@@ -71,21 +71,21 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentStatus:
-    """How a document stands."""
+    """The status of a document."""
 
     id: int
     name: str
     kind: ItemKind
     status: Status
-    searchable: bool  # something of it is found now, whatever its status
+    searchable: bool  # a search can find it now, regardless of its status
     generation: int  # of the newest request
-    built: int  # of what is served; 0: nothing
-    why: Problem | None = None  # it is not as wanted
-    retry_at: datetime | None = None  # when that is tried again by itself
-    progress: Progress | None = None  # of what runs
-    priority: int | None = None  # of what is active
-    job: str | None = None  # that is active
-    queue_position: int | None = None  # jobs that come before it, while it is queued; not told in lists
+    built: int  # generation that is served; 0: none
+    why: Problem | None = None  # what is wrong
+    retry_at: datetime | None = None  # when it is retried automatically
+    progress: Progress | None = None  # of the running work
+    priority: int | None = None  # of the active work
+    job: str | None = None  # the active job
+    queue_position: int | None = None  # number of jobs before it, while it is queued; not in lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,20 +97,20 @@ class Document(DocumentStatus):
     size: int
     sha256: str | None
     source: str | None
-    every: int | None  # seconds after which its source is looked at again
+    every: int | None  # seconds between two reads of the source
     metadata: dict[str, Any]
     created_at: datetime
     changed_at: datetime
-    # What follows is told where one document is asked for.
+    # Only for a single document, not in lists:
     waiting_for: list[Problem] = field(default_factory=list)
     chunks: int | None = None
     indexes: list[IndexStatus] = field(default_factory=list)
     not_enabled: dict[str, Problem] = field(default_factory=dict)
-    jobs: list[str] = field(default_factory=list)  # the newest first
+    jobs: list[str] = field(default_factory=list)  # newest first
 
 
 def share(progress: SlotProgress) -> float | None:
-    """Tell how far work is, from 0 to 1; with steps, each is an equal part."""
+    """Return the progress from 0 to 1; each step counts equally."""
     if not progress.total:
         return None
     part = min(1.0, progress.done / progress.total)
@@ -119,15 +119,22 @@ def share(progress: SlotProgress) -> float | None:
     return (progress.step - 1 + part) / progress.steps
 
 
-def progress_of(one: SlotProgress) -> Progress | None:
-    """Return how far work is; None where it has not begun."""
-    if not one.stage:
+def progress_of(progress: SlotProgress) -> Progress | None:
+    """Return the progress of a slot; None if its work has not started."""
+    if not progress.stage:
         return None
-    return Progress(stage=one.stage, step=one.step, steps=one.steps, done=one.done, total=one.total, share=share(one))
+    return Progress(
+        stage=progress.stage,
+        step=progress.step,
+        steps=progress.steps,
+        done=progress.done,
+        total=progress.total,
+        share=share(progress),
+    )
 
 
 def damage_of(item: Item) -> StateConflict | None:
-    """Return why a document cannot be shown as it was stored; None where it can."""
+    """Return the error for a document whose row is damaged; None if it is not."""
     if item.damage is None:
         return None
     return StateConflict(
@@ -137,10 +144,10 @@ def damage_of(item: Item) -> StateConflict | None:
     )
 
 
-def document_of(item: Item, standing: DocumentStatus, base: str, **detail: Any) -> Document:
-    """Return an item of a base with how it stands, and with details where one document is asked for."""
+def document_of(item: Item, status: DocumentStatus, base: str, **detail: Any) -> Document:
+    """Return a document from its item and its status; `detail` has the fields that lists leave out."""
     return Document(
-        **{one.name: getattr(standing, one.name) for one in fields(DocumentStatus)},
+        **{field_.name: getattr(status, field_.name) for field_ in fields(DocumentStatus)},
         base=base,
         parent=item.parent or None,
         size=item.size,
@@ -157,15 +164,16 @@ def document_of(item: Item, standing: DocumentStatus, base: str, **detail: Any) 
 def derive_document_status(
     item: Item, status: Status, slots: Sequence[Slot], *, searchable: bool | None = None
 ) -> DocumentStatus:
-    """Tell how an item stands of this status, with all slots of its owners; of a container others know what is served.
+    """Return the full status of an item from its status and all slots of its owners.
 
-    What is dropped does not count beside what stays, as in `engine.status`.
+    A caller passes `searchable` for a container, because a container's own slots serve nothing. Slots that are being
+    dropped do not count beside others, as in `engine.status`.
     """
     live = _live(slots)
     indexes = _searched(item, live)
     active = sorted((slot for slot in live if not slot.resting), key=_activity_rank)
-    told = active[0] if active else None
-    why, again = _find_problem(item, status, live)
+    shown = active[0] if active else None
+    problem, retry_at = _find_problem(item, status, live)
     damaged = damage_of(item)
     return DocumentStatus(
         id=item.id,
@@ -175,26 +183,26 @@ def derive_document_status(
         searchable=any(slot.served for slot in indexes) if searchable is None else searchable,
         generation=generation_of(slots),
         built=max((slot.built for slot in indexes), default=0),
-        why=describe_fault(why) if damaged is None else Problem(code=damaged.reason, message=str(damaged)),
-        retry_at=as_datetime(again),
-        progress=progress_of(told.progress) if told else None,
+        why=describe_fault(problem) if damaged is None else Problem(code=damaged.reason, message=str(damaged)),
+        retry_at=as_datetime(retry_at),
+        progress=progress_of(shown.progress) if shown else None,
         priority=min(slot.priority for slot in active) if active else None,
-        job=told.job if told else None,
+        job=shown.job if shown else None,
     )
 
 
 def generation_of(slots: Sequence[Slot]) -> int:
-    """Return the number of the newest request about an item with these slots; 0 where there was none."""
+    """Return the newest generation of an item with these slots; 0 if there is none."""
     return max((slot.wanted for slot in _live(slots)), default=0)
 
 
 def _live(slots: Sequence[Slot]) -> list[Slot]:
-    """Return the slots that count: what is dropped does not, beside what stays."""
+    """Return the slots that are not being dropped, or all slots if all are."""
     return [slot for slot in slots if slot.state is not SlotState.DELETING] or list(slots)
 
 
 def _searched(item: Item, slots: Sequence[Slot]) -> list[Slot]:
-    """Return the slots that are searched: those of the document that no other is built from."""
+    """Return the slots of indexes: those of the document that no other slot is built from."""
     own = [slot for slot in slots if slot.owner == item.key]
     needed = {slot.needs for slot in own}
     return [slot for slot in own if slot.kind not in needed]
@@ -205,13 +213,13 @@ def _activity_rank(slot: Slot) -> tuple[int, int, int]:
 
 
 def _find_problem(item: Item, status: Status, slots: Sequence[Slot]) -> tuple[Fault | None, Moment | None]:
-    """Tell what is wrong, and when it is tried again by itself."""
+    """Return what is wrong, and when it is retried automatically."""
     if item.problem is not None:
         return item.problem, None
     if troubled := list(filter(_has_problem, slots)):
         worst = min(troubled, key=lambda slot: (_PROBLEM_ORDER.index(slot.state), slot.needs is not None, slot.id))
-        again = worst.due_at if worst.state in (SlotState.WAITING, SlotState.DELETING) else None
-        return (CANCELLED if worst.state is SlotState.CANCELLED else worst.error), again
+        retry_at = worst.due_at if worst.state in (SlotState.WAITING, SlotState.DELETING) else None
+        return (CANCELLED if worst.state is SlotState.CANCELLED else worst.error), retry_at
     lacking = next((slot for slot in slots if slot.missing), None)
     if lacking is not None:
         return _missing_chunks_fault(lacking), None
@@ -223,20 +231,20 @@ def _find_problem(item: Item, status: Status, slots: Sequence[Slot]) -> tuple[Fa
 
 
 def _has_problem(slot: Slot) -> bool:
-    """Tell whether a slot is not as wanted; one that serves an older version while a newer was cancelled is."""
+    """Return whether a slot has a problem. A cancelled slot that serves an older version has none."""
     if slot.state is SlotState.CANCELLED:
         return not slot.served
     return slot.state in _PROBLEM_ORDER and slot.error is not None
 
 
 def _missing_chunks_fault(slot: Slot) -> Fault:
-    said = f"{slot.missing} of its chunks are missing in {slot.kind}; try again, and only these are asked for."
-    return Fault("chunks_missing", {"kind": slot.kind, "missing": str(slot.missing), "message": said})
+    message = f"{slot.missing} of its chunks are missing in {slot.kind}; try again, and only these are asked for."
+    return Fault("chunks_missing", {"kind": slot.kind, "missing": str(slot.missing), "message": message})
 
 
 def index_of(slot: Slot, *, attempts_max: int, chunks: int, recipe: str | None) -> IndexStatus:
-    """Tell how one slot stands; `chunks` are those of the list it serves."""
-    again = slot.due_at if slot.state in (SlotState.WAITING, SlotState.DELETING) else None
+    """Return the status of progress slot; `chunks` is the number of chunks in the list that it serves."""
+    retry_at = slot.due_at if slot.state in (SlotState.WAITING, SlotState.DELETING) else None
     return IndexStatus(
         kind=slot.kind,
         state=slot.state,
@@ -248,7 +256,7 @@ def index_of(slot: Slot, *, attempts_max: int, chunks: int, recipe: str | None) 
         missing=slot.missing,
         made_by=recipe,
         error=describe_fault(slot.error),
-        retry_at=as_datetime(again),
+        retry_at=as_datetime(retry_at),
         queued_at=as_datetime(slot.queued_at),
         claimed_at=as_datetime(slot.claimed_at),
         progress=progress_of(slot.progress),

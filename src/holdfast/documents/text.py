@@ -1,8 +1,8 @@
-"""A document opened: its bytes as they came, its text as it was read, and a passage with what stands around it.
+"""Reads the original file of a document, its text, and a passage with its context.
 
-The text itself is not kept, only its chunks with their places. Their own parts follow each other and leave out nothing
-but white space; that is taken from a chunk that repeats it, or else line breaks of the same length stand there. So
-every offset is that of the text that was read.
+The text itself is not stored, only its chunks with their offsets. Without their overlaps the chunks cover the text
+except for white space. Gaps are filled from an overlapping chunk, or else with line breaks of the same length. So every
+offset is valid for the text as it was read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - schemas are made from the annotations
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.catalog import ItemKind
+from holdfast.catalog import ID_LIMIT, ItemKind
 from holdfast.documents import list_statements as sql
 from holdfast.errors import BadRequest, StateConflict
 from holdfast.indexes import CONTENT
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
     from holdfast.engine import Slot
 
-MAX_CHARACTERS = 500_000  # characters read at once
+MAX_CHARACTERS = 500_000  # per call
 UNKNOWN_TYPE = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginalFile:
-    """The bytes of a document as they came in, in a file of the library; the name is data, and never a path."""
+    """The original file of a document; `name` is data from the user, never use it as a path."""
 
     path: Path
     name: str
@@ -42,20 +42,20 @@ class OriginalFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentText:
-    """The text of a document as it was read, or a part of it."""
+    """The text of a document, or a part of it."""
 
     document: int
     generation: int
     title: str | None
     start: int
-    length: int  # of the whole
+    length: int  # of the whole text
     text: str
-    following: int | None  # where the next part begins; None after the last
+    following: int | None  # offset of the next part; None after the last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassageInContext:
-    """A chunk with what stands around it."""
+    """A chunk with the text around it."""
 
     document: int
     name: str
@@ -63,7 +63,7 @@ class PassageInContext:
     chunk: int
     start: int
     end: int
-    page: int | None  # on which its own part begins, from 1 on; None where the text has no pages
+    page: int | None  # number of the page on which its own text begins; None if the text has no pages
     headings: list[str]
     before: str
     text: str
@@ -71,8 +71,6 @@ class PassageInContext:
 
 
 class _Build(NamedTuple):
-    """What is known of a text as a whole."""
-
     owner: int
     number: int
     title: str | None
@@ -80,70 +78,62 @@ class _Build(NamedTuple):
     length: int
 
 
-class TextReader:
-    """Opens documents."""
+def locate_original(blobs: BlobStore, item: Item) -> OriginalFile:
+    """Return the original file of a document."""
+    if item.is_container:
+        raise BadRequest(f"{item.name!r} is a {item.kind}; it holds others, and has no content of its own.")
+    if item.blob is None or item.digest is None:
+        raise StateConflict("no_content", f"{item.name!r} has no content yet; its source was not read so far.")
+    path = blobs.path(item.blob)
+    if blobs.written_at(item.blob) is None:
+        raise StateConflict("file_lacks", f"The file of {item.name!r} is not there. Add it again, or restore the file.")
+    fetched = item.kind is ItemKind.URL
+    name = str(item.metadata.get("file", item.name)) if fetched else item.name
+    type_ = str(item.metadata.get("type", "")) if fetched else ""
+    return OriginalFile(path=path, name=name, size=item.size, type=type_ or _type(item, name))
 
-    def __init__(self, blobs: BlobStore) -> None:
-        self._blobs = blobs
 
-    def original(self, item: Item) -> OriginalFile:
-        """Tell where the bytes of a document are."""
-        if item.is_container:
-            raise BadRequest(f"{item.name!r} is a {item.kind}; it holds others, and has no content of its own.")
-        if item.blob is None or item.digest is None:
-            raise StateConflict("no_content", f"{item.name!r} has no content yet; its source was not read so far.")
-        path = self._blobs.path(item.blob)
-        if self._blobs.written_at(item.blob) is None:
-            raise StateConflict(
-                "file_lacks", f"The file of {item.name!r} is not there. Add it again, or restore the file."
-            )
-        fetched = item.kind is ItemKind.URL
-        name = str(item.metadata.get("file", item.name)) if fetched else item.name
-        type_ = str(item.metadata.get("type", "")) if fetched else ""
-        return OriginalFile(path=path, name=name, size=item.size, type=type_ or _type(item, name))
+def read_text(tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int, limit: int) -> DocumentText:
+    if start < 0 or not 1 <= limit <= MAX_CHARACTERS:
+        raise BadRequest(f"A part of a text begins at 0 or later, and has 1 to {MAX_CHARACTERS} characters.")
+    content = next((slot for slot in slots if slot.kind == CONTENT and slot.served), None)
+    if content is None or content.source is None:
+        raise StateConflict("not_read", f"{item.name!r} has no text yet; it is read when it is indexed.")
+    build = _build(tx, content.owner_id, content.source)
+    stop = min(start + limit, build.length)
+    return DocumentText(
+        document=item.id,
+        generation=content.built,
+        title=build.title,
+        start=start,
+        length=build.length,
+        text=_assemble_text(tx, build, min(start, stop), stop),
+        following=stop if stop < build.length else None,
+    )
 
-    def text(self, tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int, limit: int) -> DocumentText:
-        """Read a part of a document's text."""
-        if start < 0 or not 1 <= limit <= MAX_CHARACTERS:
-            raise BadRequest(f"A part of a text begins at 0 or later, and has 1 to {MAX_CHARACTERS} characters.")
-        content = next((slot for slot in slots if slot.kind == CONTENT and slot.served), None)
-        if content is None or content.source is None:
-            raise StateConflict("not_read", f"{item.name!r} has no text yet; it is read when it is indexed.")
-        build = _build(tx, content.owner_id, content.source)
-        stop = min(start + limit, build.length)
-        return DocumentText(
-            document=item.id,
-            generation=content.built,
-            title=build.title,
-            start=start,
-            length=build.length,
-            text=_assemble_text(tx, build, min(start, stop), stop),
-            following=stop if stop < build.length else None,
-        )
 
-    def passage(self, tx: Transaction, base: Base, item: Item, chunk: int, *, around: int) -> PassageInContext:
-        """Open a chunk that is served."""
-        if not 0 <= around <= MAX_CHARACTERS:
-            raise BadRequest(f"What stands around a passage is 0 to {MAX_CHARACTERS} characters to either side.")
-        known = 0 < chunk < 2**63
-        rows = tx.run(sql.SERVED_CHUNK, base=base.key, owner=item.key, chunk=chunk) if known else []
-        if not rows:
-            raise StateConflict("chunk_gone", f"{item.name!r} has no passage {chunk} any more; it was changed since.")
-        owner, number, built, start, body, stop, headings, text = rows[0]
-        build = _build(tx, owner, number)
-        return PassageInContext(
-            document=item.id,
-            name=item.name,
-            generation=built,
-            chunk=chunk,
-            start=start,
-            end=stop,
-            page=bisect_right(build.pages, body) or None,
-            headings=json.loads(headings),
-            before=_assemble_text(tx, build, max(0, start - around), start),
-            text=text,
-            after=_assemble_text(tx, build, stop, min(build.length, stop + around)),
-        )
+def read_passage(tx: Transaction, base: Base, item: Item, chunk: int, *, around: int) -> PassageInContext:
+    if not 0 <= around <= MAX_CHARACTERS:
+        raise BadRequest(f"What stands around a passage is 0 to {MAX_CHARACTERS} characters to either side.")
+    valid = 0 < chunk < ID_LIMIT
+    rows = tx.run(sql.SERVED_CHUNK, base=base.key, owner=item.key, chunk=chunk) if valid else []
+    if not rows:
+        raise StateConflict("chunk_gone", f"{item.name!r} has no passage {chunk} any more; it was changed since.")
+    owner, number, built, start, body, stop, headings, text = rows[0]
+    build = _build(tx, owner, number)
+    return PassageInContext(
+        document=item.id,
+        name=item.name,
+        generation=built,
+        chunk=chunk,
+        start=start,
+        end=stop,
+        page=bisect_right(build.pages, body) or None,
+        headings=json.loads(headings),
+        before=_assemble_text(tx, build, max(0, start - around), start),
+        text=text,
+        after=_assemble_text(tx, build, stop, min(build.length, stop + around)),
+    )
 
 
 def _build(tx: Transaction, owner: int, number: int) -> _Build:
@@ -155,8 +145,8 @@ def _build(tx: Transaction, owner: int, number: int) -> _Build:
 
 
 def _assemble_text(tx: Transaction, build: _Build, first: int, past: int) -> str:
-    """Put a part of a text together from its chunks: each character once, whoever repeats it."""
-    said: list[str] = []
+    """Assemble a part of a text from its chunks, without their overlaps."""
+    parts: list[str] = []
     reached = first
     for start, stop, text in tx.run(
         sql.READ_TEXT_PARTS, owner_id=build.owner, build=build.number, first=first, past=past
@@ -164,10 +154,10 @@ def _assemble_text(tx: Transaction, build: _Build, first: int, past: int) -> str
         begin, end = max(reached, start), min(stop, past)
         if end <= begin:
             continue
-        said += ["\n" * (begin - reached), text[begin - start : end - start]]
+        parts += ["\n" * (begin - reached), text[begin - start : end - start]]
         reached = end
-    said.append("\n" * (past - reached))
-    return "".join(said)
+    parts.append("\n" * (past - reached))
+    return "".join(parts)
 
 
 def _type(item: Item, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Slots: one result each, built once, never overwritten by older work. Knows nothing about documents."""
+"""The engine: builds each slot once and never lets older work overwrite newer. It knows nothing about documents."""
 
 from holdfast.engine.admission import (
     BUILD_OPERATIONS,
@@ -12,8 +12,7 @@ from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.effects import Event
 from holdfast.engine.problems import Problem, describe_fault, describe_reasons
 from holdfast.engine.queue import WHOLE_QUEUE, BulkResult, Pauses
-from holdfast.engine.retry import RetryPolicy
-from holdfast.engine.rules import Rules
+from holdfast.engine.rules import RetryPolicy, Rules
 from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
 from holdfast.engine.states import ACTIVE_STATES, RESTING_STATES, Operation, Outcome, SlotState, Status
 from holdfast.engine.waiting import MOMENT_PARAMS, WaitReason

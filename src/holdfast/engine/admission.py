@@ -1,7 +1,7 @@
-"""Who gets in: a request and the situation of its owner decide, by one table.
+"""Admission: one table decides whether a request starts work, from the operation and the situation of its owner.
 
-Nothing is queued, written or paid before this answer. Every answer but `accepted` is recorded, with what it
-would have cost.
+The decision comes before anything is written, queued or paid. Every request that is not accepted is recorded, with the
+estimated cost of the work that it would have started.
 """
 
 from __future__ import annotations
@@ -27,70 +27,69 @@ BUILD_OPERATIONS = frozenset(Operation) - {
     Operation.CANCEL,
     Operation.DROP,
     Operation.DELETE,
-}  # ask for something to be built
-CREATE_OPERATIONS = frozenset(
-    {Operation.INDEX, Operation.FORCE, Operation.CHANGE}
-)  # may be the first word about an owner
+}
+CREATE_OPERATIONS = frozenset({Operation.INDEX, Operation.FORCE, Operation.CHANGE})  # may create the owner
 _NEVER = Moment(0)
 
 
 class Verdict(StrEnum):
-    """The four answers."""
-
-    ACCEPTED = "accepted"  # a new generation, or the cancellation, is written
-    JOINED = "joined"  # the job named in the answer already does this
+    ACCEPTED = "accepted"  # a new generation, or a cancellation, was written
+    JOINED = "joined"  # an active job, named in the result, already does this
     SKIPPED = "skipped"  # there is nothing to do
-    REJECTED = "rejected"  # it cannot be done now, and the reason says why
+    REJECTED = "rejected"  # not possible now; the reason says why
 
 
 class Situation(StrEnum):
-    """How an owner stands when a request arrives; the first that fits."""
+    """State of an owner when a request arrives. `classify_situation` returns the first that matches."""
 
-    JOB_ENDED = "ended"  # the job that the request names is not the active one of its owner
-    UNKNOWN = "unknown"  # no such owner, and the request does not make one
+    JOB_ENDED = "ended"  # the request names a job that is not the active one of the owner
+    UNKNOWN = "unknown"  # the owner does not exist, and the request does not create it
     DELETING = "deleting"
-    CLEANUP_FAILED = "held_up"  # being deleted, but its clean-up failed and waits for its next attempt
-    SAME_ACTIVE = "same_active"  # active, and the request brings the content that is being indexed
-    SAME_RESTING = "same_resting"  # at rest, and the request brings the content it has
-    STUCK = "stuck"  # active, but nothing moves
+    CLEANUP_FAILED = "held_up"  # being deleted; the clean-up failed and waits for its next attempt
+    SAME_ACTIVE = "same_active"  # active, and the request has the content that is being indexed
+    SAME_RESTING = "same_resting"  # at rest, and the request has the content that is indexed
+    STUCK = "stuck"  # active, but without progress for too long
     ACTIVE = "active"
-    COMPLETE = "complete"  # the newest version of everything asked for is ready, or gone where that was asked for
-    INCOMPLETE = "lacking"  # at rest and something is not ready, was never built, or its newest version was cancelled
+    COMPLETE = "complete"  # everything requested is ready in its newest version (or gone, for `drop`)
+    INCOMPLETE = "lacking"  # at rest; something requested failed, was cancelled or was never built
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request for one owner."""
+    """One request for one owner.
+
+    Example:
+        Request(base="handbook", owner="42", operation=Operation.INDEX, slots=(SlotSpec("content"),))
+    """
 
     base: str
     owner: str
     operation: Operation
-    slots: tuple[SlotSpec, ...] = ()  # what the owner should have; () means what it has
-    kinds: tuple[str, ...] = ()  # what `renew` builds again, or `drop` removes
+    slots: tuple[SlotSpec, ...] = ()  # slots that the owner should have; () keeps those it has
+    kinds: tuple[str, ...] = ()  # slots that `renew` builds again or `drop` removes
     fingerprint: str | None = None  # hash of the content, with `change`
     priority: int = DEFAULT_PRIORITY
     cause: str = "user"
     requester: str = ""
-    cost: float = 0.0  # what the work would cost, for the audit of refused duplicates
-    payload: str | None = None  # kept with the job, for whoever carries its message
-    notify_on_end: bool = False  # somebody must be told when the job has ended
-    job: JobId | None = None  # concerns the owner only while this is its active job
+    cost: float = 0.0  # estimated cost of the work, recorded if the request is refused
+    payload: str | None = None  # stored with the job; the guard's message for this job
+    notify_on_end: bool = False  # list the job in `list_unreported_jobs` when it has ended
+    job: JobId | None = None  # apply only while this is the active job of the owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionResult:
-    """What came of a request, with the job that does it or stands in its way."""
+    """The decision on a request, with the job that does the work or prevents it."""
 
     verdict: Verdict
     reason: str
     status: Status
     job: JobId | None = None
     generation: int | None = None
-    retry_at: Moment | None = None  # when the quota allows it again
+    retry_at: Moment | None = None  # when the quota of the base is renewed
 
     @property
     def accepted(self) -> bool:
-        """New work, or a cancellation, was written."""
         return self.verdict is Verdict.ACCEPTED
 
 
@@ -117,7 +116,7 @@ _O, _S, _V = Operation, Situation, Verdict
 _BUSY = _when(_S.ACTIVE, _S.STUCK)
 _REST = _when(_S.COMPLETE, _S.INCOMPLETE)
 
-# A clean-up that failed is asked for again: the same slots, in a new generation that is due now.
+# Retry of a failed clean-up: the same slots in a new generation that is due now.
 RETRY_CLEANUP = AdmissionRule(_ops(_O.RETRY), _when(_S.CLEANUP_FAILED), _V.ACCEPTED, "clean_up_again", SlotScope.ALL)
 
 # docs/lifecycle.md, "Admission", row by row. Every pair of operation and situation matches exactly one row.
@@ -148,13 +147,13 @@ ADMISSION_RULES: tuple[AdmissionRule, ...] = (
     AdmissionRule(_ops(_O.CANCEL), _REST, _V.SKIPPED, "nothing_active"),
 )
 
-# In the place of the row that accepts a build, when the base has no more of them for today.
+# Replaces the row that accepts a build when the base has used its quota for today.
 QUOTA_EXHAUSTED = AdmissionRule(BUILD_OPERATIONS, frozenset(), Verdict.REJECTED, "quota_exhausted")
 
 
 @cache
 def find_rule(operation: Operation, situation: Situation) -> AdmissionRule:
-    """Return the row that decides; the table covers every pair that `situation_of` can give."""
+    """Return the row for this pair. The table covers every pair that `classify_situation` can return."""
     return next(row for row in ADMISSION_RULES if operation in row.operations and situation in row.situations)
 
 
@@ -168,10 +167,10 @@ def classify_situation(
     overtaken: bool,
     paused: bool = False,
 ) -> Situation:
-    """Tell how an owner stands towards a request.
+    """Return the situation of an owner with respect to a request.
 
-    `overtaken` says that younger work of the same kind and priority was claimed before one of its queued slots.
-    What is `paused` stands still because a person wants it to, and is never stuck.
+    `overtaken` means that younger work of the same kind and priority was claimed before a queued slot of this owner. An
+    owner that is `paused` is never stuck.
     """
     if request.job is not None and not any(slot.job == request.job and not slot.resting for slot in slots):
         return Situation.JOB_ENDED
@@ -192,29 +191,29 @@ def classify_situation(
     have = {slot.kind: slot for slot in slots}
     if request.operation is Operation.DROP:
         return Situation.INCOMPLETE if select_droppable(request.kinds, slots) else Situation.COMPLETE
-    asked = select_requestable(request.slots, slots)
-    if not {spec.kind for spec in asked}.issuperset(request.kinds):  # only a renewal names kinds here
-        return Situation.ACTIVE  # what it names is just being removed
-    unbuilt = any(needs_build(spec, have.get(spec.kind)) for spec in asked)
-    # Not the status decides: an owner whose newer version was cancelled is ready, and that version can be asked for.
+    requested = select_requestable(request.slots, slots)
+    if not {spec.kind for spec in requested}.issuperset(request.kinds):  # only a renewal names kinds here
+        return Situation.ACTIVE  # a slot that it names is being removed
+    unbuilt = any(needs_build(spec, have.get(spec.kind)) for spec in requested)
+    # The status does not decide: after a cancelled rebuild it is `success`, but the newest version is not built.
     newest = all(slot.complete for slot in slots if slot.state is not SlotState.DELETING)
     return Situation.COMPLETE if newest and not unbuilt else Situation.INCOMPLETE
 
 
 def cleanup_failed(slots: Sequence[Slot], now: Moment) -> bool:
-    """Tell whether the clean-up of these slots waits for a later attempt, and nobody is at it."""
+    """Return whether the clean-up of these slots waits for another attempt and no worker holds them."""
     if any(slot.lease is not None and not slot.lease.expired(now) for slot in slots):
         return False
     return any(slot.due_at is not None and now < slot.due_at for slot in slots)
 
 
 def stalled(slot: Slot, now: Moment, rules: Rules) -> bool:
-    """Tell whether a claimed slot has made no progress for too long; the timer starts at the claim."""
+    """Return whether a running slot has made no progress for too long. The timer starts at the claim."""
     if slot.state is not SlotState.RUNNING or slot.progress_at is None:
         return False
     return now >= slot.progress_at + micros(rules.stall)
 
 
 def may_be_overtaken(slot: Slot, now: Moment, rules: Rules, *, resumed_at: Moment = _NEVER) -> bool:
-    """Tell whether a slot has been queued, and not held back, long enough to ask if younger work went first."""
+    """Return whether a slot was queued, and not paused, for so long that younger work may have been claimed first."""
     return slot.state is SlotState.QUEUED and now >= max(slot.queued_at, resumed_at) + micros(rules.overtaken_after)

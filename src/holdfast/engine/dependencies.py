@@ -1,4 +1,4 @@
-"""Slots of one owner that need each other: what a request raises, and what must wait."""
+"""Dependencies between the slots of one owner: which slots a request rebuilds, and which must wait."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 class SlotSpec(NamedTuple):
-    """A slot an owner wants: its kind, and the kind that must be ready before it."""
+    """A slot that an owner should have: its kind, and the kind that must be ready first."""
 
     kind: str
     needs: str | None = None
 
 
 class SlotScope(StrEnum):
-    """Which slots a new generation concerns."""
+    """Which slots a new generation rebuilds."""
 
     NONE = "none"
-    INCOMPLETE = "lacking"  # those that are not ready or miss something
-    NAMED = "named"  # those that the request names
+    INCOMPLETE = "lacking"  # not ready, or with missing chunks
+    NAMED = "named"  # named by the request
     ALL = "all"
 
 
-@lru_cache(maxsize=1024)  # thousands of owners wish for the same
+@lru_cache(maxsize=1024)  # thousands of owners have the same specs
 def check_specs(specs: tuple[SlotSpec, ...]) -> None:
-    """Refuse a wish list that names a kind twice, needs a kind it lacks, or goes in circles."""
+    """Refuse specs that name a kind twice, need a kind that is not listed, or form a cycle."""
     needs = {spec.kind: spec.needs for spec in specs}
     if len(needs) != len(specs):
         raise BadRequest(f"A kind is named twice in {[spec.kind for spec in specs]}; name each kind once.")
@@ -52,10 +52,10 @@ def check_specs(specs: tuple[SlotSpec, ...]) -> None:
 def plan_generation(
     scope: SlotScope, specs: Sequence[SlotSpec], slots: Mapping[str, Slot], named: Collection[str] = ()
 ) -> Mapping[str, SlotState]:
-    """Return the kinds a new generation concerns, each with the state it starts in.
+    """Return the kinds that a new generation rebuilds, each with its first state.
 
-    What is raised raises all that needs it, since that was built from what is now old; what is needed and not
-    complete is raised with it. A slot starts `blocked` when what it needs is raised too.
+    Rebuilding a slot also rebuilds all slots that need it, because they were built from its old result. A slot that is
+    needed and not complete is rebuilt, too. A slot starts `blocked` if the slot it needs is rebuilt.
     """
     if scope is SlotScope.NONE:
         return {}
@@ -71,19 +71,19 @@ def plan_generation(
 
 @lru_cache(maxsize=1024)
 def _initial_states(specs: tuple[SlotSpec, ...]) -> Mapping[str, SlotState]:
-    """Return all kinds of a new owner, each with the state it starts in."""
+    """Return all kinds of a new owner, each with its first state."""
     return {spec.kind: SlotState.BLOCKED if spec.needs else SlotState.QUEUED for spec in specs}
 
 
 def select_requestable(specs: Sequence[SlotSpec], slots: Iterable[Slot]) -> list[SlotSpec]:
-    """Return what can be asked for now: not what is just being removed, nor what would need it."""
+    """Return the specs that can be requested now: without slots that are being removed, and slots that need them."""
     gone = {slot.kind for slot in slots if slot.state is SlotState.DELETING}
     gone |= _collect_dependents(gone, {spec.kind: spec.needs for spec in specs})
     return [spec for spec in specs if spec.kind not in gone]
 
 
 def select_droppable(kinds: Collection[str], slots: Iterable[Slot]) -> set[str]:
-    """Return those of the kinds that are there and can go: nothing that stays needs them."""
+    """Return which of these kinds exist and can be removed: no remaining slot needs them."""
     needs = {slot.kind: slot.needs for slot in slots if slot.state is not SlotState.DELETING}
     going = needs.keys() & kinds
     while needed := {need for kind, need in needs.items() if kind not in going and need in going}:
@@ -92,7 +92,7 @@ def select_droppable(kinds: Collection[str], slots: Iterable[Slot]) -> set[str]:
 
 
 def find_blocked_dependents(kinds: Iterable[str], slots: Iterable[Slot]) -> list[Slot]:
-    """Return the blocked slots that need one of these kinds, near and far."""
+    """Return the blocked slots that need one of these kinds, directly or indirectly."""
     waiting = [slot for slot in slots if slot.state is SlotState.BLOCKED]
     needs = {slot.kind: slot.needs for slot in waiting}
     above = _collect_dependents(set(kinds), needs)
@@ -100,12 +100,12 @@ def find_blocked_dependents(kinds: Iterable[str], slots: Iterable[Slot]) -> list
 
 
 def needs_build(spec: SlotSpec, slot: Slot | None) -> bool:
-    """Tell whether a slot must be built: it is new, not complete, or was built from something else."""
+    """Return whether a slot is new, incomplete, or depends on another kind than before."""
     return slot is None or not slot.complete or slot.needs != spec.needs
 
 
 def _find_cycle(start: str, needs: Mapping[str, str | None]) -> list[str]:
-    """Name those who are in the circle, and not those who only lead into it."""
+    """Return the kinds in the cycle, without those that only lead into it."""
     kinds = [start]
     while (kind := needs[kinds[-1]]) is not None and kind != start:
         kinds.append(kind)
@@ -113,20 +113,20 @@ def _find_cycle(start: str, needs: Mapping[str, str | None]) -> list[str]:
 
 
 def _collect_needed(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
-    """Return all kinds that these need, directly or through others."""
-    found: set[str] = set()
+    """Return all kinds that these need, directly or indirectly."""
+    needed: set[str] = set()
     edge = kinds
     while edge:
-        edge = {need for kind in edge if (need := needs.get(kind)) is not None} - found
-        found |= edge
-    return found
+        edge = {need for kind in edge if (need := needs.get(kind)) is not None} - needed
+        needed |= edge
+    return needed
 
 
 def _collect_dependents(kinds: set[str], needs: Mapping[str, str | None]) -> set[str]:
-    """Return all kinds that need one of these, directly or through others."""
-    found: set[str] = set()
+    """Return all kinds that need one of these, directly or indirectly."""
+    dependents: set[str] = set()
     edge = kinds
     while edge:
-        edge = {kind for kind, need in needs.items() if need in edge} - found - kinds
-        found |= edge
-    return found
+        edge = {kind for kind, need in needs.items() if need in edge} - dependents - kinds
+        dependents |= edge
+    return dependents

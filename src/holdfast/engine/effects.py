@@ -1,4 +1,4 @@
-"""What follows from moving slots: events, settled jobs, statuses. Pure, so the store only has to write it."""
+"""Consequences of slot changes: events, settled jobs, statuses. Pure functions; the store writes the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_NOTE: Mapping[str, object] = MappingProxyType({})
 
 
 class SlotChange(NamedTuple):
-    """One slot moved; `before` is None for a new slot, `after` for a forgotten one."""
+    """One change of a slot. `before` is None for a new slot, `after` for a deleted one."""
 
     verb: Verb
     before: Slot | None
@@ -31,21 +31,21 @@ class SlotChange(NamedTuple):
 
     @property
     def slot(self) -> Slot:
-        """The slot as it stands now, or as it last stood."""
+        """The slot after the change, or before it if it was deleted."""
         slot = self.after or self.before
         assert slot is not None  # noqa: S101 - checked by TRANSITIONS
         return slot
 
     @property
     def settles(self) -> bool:
-        """The slot came to rest, or went, within its own job; a cancel ends its job as a whole."""
+        """Whether the slot came to rest, or was deleted, within its own job. A cancel ends the whole job instead."""
         if self.verb is Verb.CANCEL or self.before is None or self.before.state not in ACTIVE_STATES:
             return False
         return self.after is None or (self.after.resting and self.after.job == self.before.job)
 
 
 class Event(NamedTuple):
-    """One line of the durable event log; `data` is JSON."""
+    """One entry of the durable event log. `data` is JSON."""
 
     type: str
     base: str
@@ -58,29 +58,28 @@ class Event(NamedTuple):
 
     @property
     def parsed_data(self) -> Mapping[str, Any]:
-        """What the type alone does not say."""
-        facts: dict[str, Any] = json.loads(self.data)
-        return facts
+        data: dict[str, Any] = json.loads(self.data)
+        return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """How many slots of a job came to rest, and its outcome if these were the last."""
+    """How many slots of a job came to rest, and the outcome of the job if no other slot is open."""
 
     job: JobId
     settled: int
     outcome: Outcome
     results: str  # JSON: the state of each slot by its kind
-    slot: Slot  # one of them, for the names in the job's event
+    slot: Slot  # any of them: it has the base and owner for the event
 
 
 VERBS_WITH_ERROR = frozenset({Verb.POSTPONE, Verb.FAIL, Verb.GIVE_UP})
 
 
 def make_slot_event(change: SlotChange, status: Status | None = None) -> Event:
-    """Tell a move as an event, with the status that the owner has got by it, if that is another one.
+    """Return the event of a change, with the new status of the owner if it changed.
 
-    A move that may not be is a bug, and stops the transaction.
+    A change that `TRANSITIONS` does not contain is a bug and aborts the transaction.
     """
     before, after = change.before, change.after
     move = (change.verb, before and before.state, after and after.state)
@@ -94,7 +93,7 @@ def make_slot_event(change: SlotChange, status: Status | None = None) -> Event:
 
 
 def make_job_event(settlement: Settlement, status: Status | None = None) -> Event:
-    """Tell the end of a job as an event, with the status that its owner has got by it, if that is another one."""
+    """Return the event of an ended job, with the new status of the owner if it changed."""
     slot = settlement.slot
     return Event(
         type=f"job.{settlement.outcome}",
@@ -109,14 +108,14 @@ def make_job_event(settlement: Settlement, status: Status | None = None) -> Even
 def make_events(
     changes: Iterable[SlotChange], ended: Iterable[Settlement], statuses: Mapping[OwnerId, Status]
 ) -> list[Event]:
-    """Tell what happened in a transaction; a new status is told once, with the end of a job or with the first move."""
+    """Return all events of a transaction. A new status is in one event: the end of a job, or else the first change."""
     new = dict(statuses)
-    ends = [make_job_event(one, new.pop(one.slot.owner_id, None)) for one in ended]
+    ends = [make_job_event(settlement, new.pop(settlement.slot.owner_id, None)) for settlement in ended]
     return [*(make_slot_event(change, new.pop(change.slot.owner_id, None)) for change in changes), *ends]
 
 
 def apply_changes(slots: Iterable[Slot], changes: Iterable[SlotChange]) -> list[Slot]:
-    """Return the slots as they stand after the changes."""
+    """Return the slots after the changes."""
     now: dict[SlotId, Slot] = {slot.id: slot for slot in slots}
     for change in changes:
         now.pop(change.slot.id, None)
@@ -126,23 +125,23 @@ def apply_changes(slots: Iterable[Slot], changes: Iterable[SlotChange]) -> list[
 
 
 def compute_settlements(changes: Sequence[SlotChange], after: Iterable[Slot]) -> list[Settlement]:
-    """Return, for each job touched, what its slots' coming to rest means for it."""
+    """Return a settlement for each job with slots that came to rest."""
     settled: dict[JobId, list[SlotChange]] = {}
     for change in changes:
         if change.settles:
             settled.setdefault(change.slot.job, []).append(change)
     if not settled:
         return []
-    own: dict[JobId, list[Slot]] = {job: [] for job in settled}
+    slots_by_job: dict[JobId, list[Slot]] = {job: [] for job in settled}
     for slot in after:
-        if slot.job in own:
-            own[slot.job].append(slot)
+        if slot.job in slots_by_job:
+            slots_by_job[slot.job].append(slot)
     return [
         Settlement(
             job=job,
             settled=len(moved),
-            outcome=derive_outcome(own[job]),
-            results=format_results(own[job]),
+            outcome=derive_outcome(slots_by_job[job]),
+            results=format_results(slots_by_job[job]),
             slot=moved[0].slot,
         )
         for job, moved in settled.items()
@@ -150,7 +149,7 @@ def compute_settlements(changes: Sequence[SlotChange], after: Iterable[Slot]) ->
 
 
 def format_results(slots: Iterable[Slot]) -> str:
-    """Tell the result of each slot of a job, as JSON by its kind."""
+    """Return the result of each slot of a job, as JSON by kind."""
     return _results(tuple((slot.kind, slot.state, slot.missing, slot.error_code) for slot in slots))
 
 
@@ -163,11 +162,11 @@ def derive_statuses(owners: Iterable[OwnerId], after: Iterable[Slot]) -> dict[Ow
     return {owner: derive_status(slots) for owner, slots in grouped.items() if slots}
 
 
-# The same few stories are told many thousand times; each is written down once.
+# Most events have the same data, so these functions cache the JSON.
 
 
 @lru_cache(maxsize=4096)
-def _format_slot_data(  # noqa: PLR0917 - all that a line may say
+def _format_slot_data(  # noqa: PLR0917 - positional, because the arguments are the cache key
     before: SlotState | None,
     after: SlotState | None,
     note: tuple[tuple[str, object], ...],

@@ -1,7 +1,7 @@
-"""Claims, works, and reports what came of it. Nothing is retried here: the slot's state says what is next.
+"""Claims slots, runs indexers and writes the results. It never retries: the state of the slot determines the next step.
 
-A ring is answered by a claim; what cannot be claimed was a duplicate, is stale, or is held by somebody else, and
-that proof is all an acknowledgement needs. Quick results are committed together.
+A ring is answered by a claim. If the claim fails, the ring was a duplicate, is outdated, or another worker holds the
+slot; in each case the ring can be acknowledged. Results of quick builds are committed together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.slot import Fault
 from holdfast.engine.store.base import Completion, Failure, Release
-from holdfast.engine.task import BatchRemover, Task
+from holdfast.engine.task import BatchPreparer, BatchRemover, Task
 from holdfast.errors import (
     HoldfastError,
     Outage,
@@ -45,24 +45,24 @@ T = TypeVar("T")
 
 
 class PlainResult(Enum):
-    """Ways to end that leave nothing to write, or only a row to forget."""
+    """Results without data."""
 
     REMOVED = auto()
-    PUBLISHED = auto()  # by the work itself, in its own transaction
+    PUBLISHED = auto()  # the indexer published the result in its own transaction
 
 
 AttemptResult = Completion | Failure | Release | PlainResult
-SMALLEST_BATCH = 2  # fewer than this have nothing to share
-FLUSH_SECONDS = 0.05  # a finished result waits no longer than this for its neighbours
-FLUSH_ROWS = 500  # nor for more of them than have so many rows to write
+SMALLEST_BATCH = 2  # tasks from which batch operations of an indexer are used
+FLUSH_SECONDS = 0.05  # how long a finished result waits for others
+FLUSH_ROWS = 500  # rows that results may collect before they are written
 
 
 def no_failpoint(point: str) -> None:
-    """Pass a named point; tests put faults here."""
+    """Do nothing. Tests inject faults at named points."""
 
 
 class Executor:
-    """One worker: one slot at a time, claimed alone or in a batch."""
+    """One worker. It claims slots alone or in batches and builds them one after the other."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Executor:
         self._failpoint = reach
 
     def run(self, ring: Ring) -> bool:
-        """Answer a ring; return whether there was anything to do. Returning is the acknowledgement."""
+        """Answer a ring. Return whether there was work; returning acknowledges the ring."""
         self._failpoint("received")
         since = self._clock.monotonic()
         tickets = self.store.claim([ring], self.holder)
@@ -96,20 +96,20 @@ class Executor:
         return bool(tickets)
 
     def run_next(self, limit: int) -> int:
-        """Claim the next slots and work on them; return how many there were."""
+        """Claim the next slots and build them. Return how many were claimed."""
         since = self._clock.monotonic()
         tickets = self.store.claim_next(tuple(self.indexers), self.holder, limit)
         self._process(tickets, since)
         return len(tickets)
 
     def stop(self) -> None:
-        """Give everything back at the next checkpoint."""
+        """Release all slots at the next checkpoint."""
         self.heartbeat.stopping = True
 
-    def _process(self, tickets: Sequence[Ticket], since: float) -> None:
+    def _process(self, tickets: Sequence[Ticket], claimed_at: float) -> None:
         if not tickets:
             return
-        self.heartbeat.hold(tickets, since)
+        self.heartbeat.hold(tickets, claimed_at)
         try:
             self._failpoint("claimed")
             flushed = self._clock.monotonic()
@@ -131,24 +131,27 @@ class Executor:
             self.heartbeat.stop_renewing(tickets)
 
     def _remove_together(self, tickets: Sequence[Ticket]) -> set[Ticket]:
-        """Clean up the slots of each kind and base as one set, and write the results; return who is settled.
+        """Clean up the slots of each kind and base as one batch, and write the results.
 
-        A set whose store is away waits as a whole. One that fails in another way is left to be tried slot by slot.
+        Return the tickets that are done.
+
+        If the indexer raises `Transient`, the whole batch is postponed. After other errors the slots are removed one by
+        one.
         """
         sets: dict[tuple[str, str], list[Ticket]] = {}
         for ticket in tickets:
             if ticket.removing:
                 sets.setdefault((ticket.key.kind, ticket.key.base), []).append(ticket)
         results: list[tuple[Ticket, AttemptResult]] = []
-        for (kind, _), some in sets.items():
+        for (kind, _), batch in sets.items():
             indexer = self.indexers[kind]
-            if isinstance(indexer, BatchRemover) and len(some) >= SMALLEST_BATCH:
-                results += self._remove_set(indexer, [ticket for ticket in some if self.heartbeat.begin(ticket)])
+            if isinstance(indexer, BatchRemover) and len(batch) >= SMALLEST_BATCH:
+                results += self._remove_set(indexer, [ticket for ticket in batch if self.heartbeat.begin(ticket)])
         self._write_results(results)
         return {ticket for ticket, _ in results}
 
     def _remove_set(self, indexer: BatchRemover, tickets: Sequence[Ticket]) -> list[tuple[Ticket, AttemptResult]]:
-        """Clean up one set; return what came of each slot, nothing where they are left to be tried one by one."""
+        """Clean up one batch. Return the results; an empty list means that the slots are removed one by one."""
         try:
             for ticket in tickets:
                 self.heartbeat.check(ticket)
@@ -165,14 +168,14 @@ class Executor:
         return [(ticket, PlainResult.REMOVED) for ticket in tickets]
 
     def _prepare_batch(self, tickets: Sequence[Ticket]) -> None:
-        """Show a batch to those who do some of their work together; what fails here is done, or fails, one by one."""
+        """Let indexers prepare a batch. An error here is not final: each slot is built, or fails, on its own."""
         for kind in {ticket.key.kind for ticket in tickets}:
-            begin = getattr(self.indexers[kind], "begin", None)
-            tasks = [self._make_task(one) for one in tickets if one.key.kind == kind and not one.removing]
-            if begin is None or len(tasks) < SMALLEST_BATCH:
+            indexer = self.indexers[kind]
+            tasks = [self._make_task(ticket) for ticket in tickets if ticket.key.kind == kind and not ticket.removing]
+            if not isinstance(indexer, BatchPreparer) or len(tasks) < SMALLEST_BATCH:
                 continue
             try:
-                begin(tasks)
+                indexer.begin(tasks)
             except StaleLease as stale:
                 self._recheck_leases(stale)
             except (StopWork, HoldfastError) as error:
@@ -184,7 +187,7 @@ class Executor:
         return Task(ticket, self.store, self.heartbeat, self._failpoint)
 
     def _attempt(self, ticket: Ticket) -> AttemptResult:
-        """Build or remove one slot; every way it can end is a result."""
+        """Build or remove one slot. Every ending is a result, none an exception."""
         task = self._make_task(ticket)
         try:
             self.heartbeat.check(ticket)
@@ -204,15 +207,15 @@ class Executor:
             log.debug("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, stop)
             return Release(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
         except Exception as error:
-            if task.published:  # it stands, whatever came after
+            if task.published:  # a later error does not undo it
                 log.exception("work.published_then_failed key=%s fence=%d", ticket.key, ticket.fence)
                 return PlainResult.PUBLISHED
-            trace = not isinstance(error, WorkError | StoreFull)  # of what an indexer foresaw the sentence says it all
+            trace = not isinstance(error, WorkError | StoreFull)  # expected errors need no traceback
             log.info("work.failed key=%s fence=%d error=%s", ticket.key, ticket.fence, error, exc_info=trace)
             return self._classify_failure(ticket, error)
 
     def _classify_failure(self, ticket: Ticket, error: Exception) -> Failure:
-        """Decide what a failed attempt means: later, or never."""
+        """Decide whether a failed attempt is repeated, when, and whether it counts."""
         retry = self._rules.retry
         if isinstance(error, Permanent):
             fault, delay = Fault(error.code, error.params), None
@@ -226,48 +229,50 @@ class Executor:
         else:
             fault = Fault("unexpected", {"type": type(error).__name__, "message": str(error)[:500]})
             delay = retry.delay(ticket.attempt, self._chance())
-        if isinstance(error, Outage | StoreFull):  # every document fails the same way, so no attempt is counted
+        if isinstance(error, Outage | StoreFull):  # not the fault of this document: do not count the attempt
             return Failure(ticket=ticket, fault=fault, delay=delay, refund=True)
-        if ticket.removing:  # a clean-up is never given up
+        if ticket.removing:  # a clean-up never fails for good
             return Failure(ticket=ticket, fault=fault, delay=delay or retry.max_delay)
         return Failure(ticket=ticket, fault=fault, delay=None if retry.exhausted(ticket.attempt) else delay)
 
     def _write_results(self, results: Sequence[tuple[Ticket, AttemptResult]]) -> None:
-        """Write the results, a batch for each kind of ending."""
+        """Write the results, one batch per kind of result."""
         if not results:
             return
         self._failpoint("settling")
         self.heartbeat.stop_renewing([ticket for ticket, _ in results])
-        endings = [one for _, one in results]
-        gone = [ticket for ticket, one in results if one is PlainResult.REMOVED]
-        self._complete([one for one in endings if isinstance(one, Completion)])
-        self._write_batch(self.store.fail, [one for one in endings if isinstance(one, Failure)])
-        self._write_batch(self.store.forget, gone)
-        self._release([one for one in endings if isinstance(one, Release)])
+        values = [result for _, result in results]
+        removed = [ticket for ticket, result in results if result is PlainResult.REMOVED]
+        self._complete([value for value in values if isinstance(value, Completion)])
+        self._write_batch(self.store.fail, [value for value in values if isinstance(value, Failure)])
+        self._write_batch(self.store.forget, removed)
+        self._release([value for value in values if isinstance(value, Release)])
         self._failpoint("settled")
 
     def _complete(self, completions: Sequence[Completion]) -> None:
-        """Publish results together; where that fails each stands or falls alone."""
+        """Publish results together. If that fails, publish them one by one."""
         try:
             self._write_batch(lambda batch: self.store.complete(batch, self._add_rows), completions)
         except Exception as error:
             if len(completions) > 1:
-                for one in completions:
-                    self._complete([one])
+                for completion in completions:
+                    self._complete([completion])
             else:
-                (one,) = completions
-                log.info("work.not_published key=%s fence=%d", one.ticket.key, one.ticket.fence, exc_info=True)
-                self._write_batch(self.store.fail, [self._classify_failure(one.ticket, error)])
+                (completion,) = completions
+                log.info(
+                    "work.not_published key=%s fence=%d", completion.ticket.key, completion.ticket.fence, exc_info=True
+                )
+                self._write_batch(self.store.fail, [self._classify_failure(completion.ticket, error)])
 
     def _add_rows(self, connection: Connection, completions: Sequence[Completion]) -> None:
-        """Let each indexer write what it kept for the transaction that publishes."""
-        kept = [one for one in completions if one.built.rows is not None]
-        for kind in {one.ticket.key.kind for one in kept}:
+        """Let indexers write their rows in the transaction that publishes."""
+        with_rows = [completion for completion in completions if completion.built.rows is not None]
+        for kind in {completion.ticket.key.kind for completion in with_rows}:
             indexer = cast("Publisher", self.indexers[kind])
-            indexer.publish(connection, [one for one in kept if one.ticket.key.kind == kind])
+            indexer.publish(connection, [completion for completion in with_rows if completion.ticket.key.kind == kind])
 
     def _write_batch(self, verb: Callable[[Sequence[T]], None], batch: Sequence[T]) -> None:
-        """Write one batch; whoever is refused is superseded and frees its slot."""
+        """Write one batch. Slots whose write is rejected as stale are released."""
         if not batch:
             return
         try:
@@ -276,20 +281,20 @@ class Executor:
             self._release([Release(ticket=ticket) for ticket in stale.tickets])
             self._recheck_leases(stale)
         except StoreError:
-            # Whether it was kept is known to the database alone; if not, the lease runs out and the work is redone.
+            # The commit may have succeeded. If not, the lease expires and the work is repeated.
             log.exception("settle.unknown")
 
     def _recheck_leases(self, stale: StaleLease) -> None:
-        """Renew what else is in hand: a delete or cancel rarely concerns one slot, and the others stop at once."""
+        """Renew the other leases now: a delete or cancel usually ends several of them, and their work should stop."""
         self.heartbeat.stop_renewing(stale.tickets)
         self.heartbeat.beat()
 
-    def _release(self, surrenders: Sequence[Release]) -> None:
-        """Give slots back; one that somebody else has taken over is free of us already."""
-        if not surrenders:
+    def _release(self, releases: Sequence[Release]) -> None:
+        """Release slots. A slot that another worker has taken over needs no release."""
+        if not releases:
             return
         try:
-            self.store.release(surrenders)
+            self.store.release(releases)
         except StaleLease as stale:
             log.debug("release.late slots=%d", len(stale.tickets))
         except StoreError:
@@ -297,5 +302,5 @@ class Executor:
 
 
 def _count_rows(result: AttemptResult) -> int:
-    """Return how many rows are still to be written for a result."""
+    """Return how many rows of a result are not written yet."""
     return len(result.built.rows) if isinstance(result, Completion) and result.built.rows is not None else 0

@@ -1,9 +1,9 @@
-"""Keeps leases alive while work runs, and tells the work when it must stop.
+"""Renews leases while work runs, and stops work whose lease is lost.
 
-The renewal is one statement for all tickets in hand. A refused ticket is lost. A renewal that does not come
-through (database away, thread starved) makes every ticket stop by the worker's own monotonic clock, before the
-lease it last renewed can have ended. What was claimed in a batch and has not been begun after a whole heartbeat is
-given back: a slow neighbour holds nobody up.
+One statement renews all tickets of a worker. If a renewal is rejected, the ticket is lost. If renewals do not get
+through (database unavailable, thread starved), every ticket stops by the monotonic clock of the worker, before the
+lease that it last renewed can end. Slots of a batch that were not started within one heartbeat are released, so that a
+slow slot does not delay the others.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-PROGRESS_SECONDS = 1.0  # after which progress is written, though no renewal is due: somebody may look on
+PROGRESS_SECONDS = 1.0  # how often progress is written between renewals
 
 
 @dataclass(slots=True)
 class _HeldTicket:
-    """A ticket in hand."""
+    """A ticket that this worker holds."""
 
     ticket: Ticket
     claimed: float  # monotonic, taken before the claim was sent
@@ -44,12 +44,12 @@ class _HeldTicket:
     progress: Progress = field(default_factory=Progress)
     progressed: bool = False
     lost: bool = False
-    recalled: bool = False  # people paused the queue and want what runs to be given back
-    publishing: bool = False  # its result is being published: a renewal would come too late
+    recalled: bool = False  # a pause requests that running work stops
+    publishing: bool = False  # its result is being published; a renewal would be rejected
 
 
 class Heartbeat:
-    """The leases of one worker, and that it is there."""
+    """The leases of one worker, and its registration as alive."""
 
     def __init__(self, store: Store, clock: Clock, rules: Rules, holder: str = "") -> None:
         self._store = store
@@ -62,23 +62,23 @@ class Heartbeat:
         self._renewal_lock = threading.Lock()
         self._stop_event = threading.Event()
         self._thread: threading.Thread | None = None
-        self.stopping = False  # the process goes down: give everything back
+        self.stopping = False  # the process shuts down: release everything
 
     def hold(self, tickets: Iterable[Ticket], since: float) -> None:
-        """Take tickets in hand; `since` is the monotonic time before they were claimed."""
+        """Start to renew tickets. `since` is the monotonic time before they were claimed."""
         with self._mutex:
             self._held |= {ticket.slot: _HeldTicket(ticket, since, since) for ticket in tickets}
 
     def begin(self, ticket: Ticket) -> bool:
-        """Begin to work on a ticket, unless it was given back meanwhile."""
+        """Mark a ticket as started. Return False if it was released meanwhile."""
         with self._mutex:
-            hand = self._find(ticket)
-            if hand is not None:
-                hand.started, hand.started_at = True, self._clock.monotonic()
-            return hand is not None
+            entry = self._find(ticket)
+            if entry is not None:
+                entry.started, entry.started_at = True, self._clock.monotonic()
+            return entry is not None
 
     def stop_renewing(self, tickets: Iterable[Ticket]) -> None:
-        """Renew these no more; a beat under way is waited for, so that none is refused for coming late."""
+        """Stop to renew tickets. Waits for a renewal in progress, so that no later one is rejected."""
         with self._renewal_lock, self._mutex:
             for ticket in tickets:
                 if self._find(ticket) is not None:
@@ -86,7 +86,7 @@ class Heartbeat:
 
     @contextmanager
     def pause_renewal(self, ticket: Ticket) -> Iterator[None]:
-        """Publish within: no beat renews the ticket meanwhile, and none afterwards if it was published."""
+        """Do not renew the ticket inside the block, nor after it if the block succeeds."""
         self._set_publishing(ticket, silent=True)
         try:
             yield
@@ -96,69 +96,72 @@ class Heartbeat:
         self.stop_renewing([ticket])
 
     def record_progress(self, ticket: Ticket, progress: Progress) -> None:
-        """Remember how far a ticket is, for the next beat."""
-        hand = self._find(ticket)
-        if hand is not None and progress != hand.progress:
+        """Store progress for the next renewal."""
+        entry = self._find(ticket)
+        if entry is not None and progress != entry.progress:
             with self._mutex:
-                hand.progress, hand.progressed = progress, True
+                entry.progress, entry.progressed = progress, True
 
     def check(self, ticket: Ticket) -> None:
-        """Raise `StopWork` if this ticket must not go on."""
-        hand = self._find(ticket)
-        if hand is None or hand.lost:
+        """Raise `StopWork` if work on this ticket must stop."""
+        entry = self._find(ticket)
+        if entry is None or entry.lost:
             raise StopWork("lease_lost", refund=False)
-        if self._clock.monotonic() - hand.renewed >= self._renewal_timeout:
+        if self._clock.monotonic() - entry.renewed >= self._renewal_timeout:
             raise StopWork("lease_not_renewed", refund=False)
-        if hand.recalled:
+        if entry.recalled:
             raise StopWork("paused", refund=True)
         if self.stopping:
             raise StopWork("shutting_down", refund=True)
 
     def beat(self) -> None:
-        """Renew all leases in hand and write their progress; give back what waits too long, or is called back."""
+        """Renew all leases and write progress. Release slots that were not started, and read which are recalled."""
         with self._renewal_lock:
             self._release_unstarted()
             self._renew()
             self._check_recalls()
 
     def flush_progress(self) -> None:
-        """Write the progress of work that takes long and has moved, for whoever looks on, and renew its leases."""
+        """Renew the leases of started slots with new progress, so that users see it soon."""
         long_ago = self._clock.monotonic() - PROGRESS_SECONDS
         with self._renewal_lock:
-            if not self._renew(lambda hand: hand.progressed and hand.started and hand.started_at <= long_ago):
-                self._renew()  # what ended one may have ended the others
+            if not self._renew(lambda entry: entry.progressed and entry.started and entry.started_at <= long_ago):
+                self._renew()  # what ended one lease may have ended others, too
 
     def start(self) -> None:
-        """Beat in a thread of its own."""
+        """Run in a new thread."""
         self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and say goodbye."""
+        """End the thread and unregister the worker."""
         self._stop_event.set()
         if self._thread is not None:
             self._thread.join()
             self._report_presence(self._store.unregister_worker)
 
     def _find(self, ticket: Ticket) -> _HeldTicket | None:
-        """Find a ticket in hand; a later one for the same slot, in another thread, is not it."""
-        hand = self._held.get(ticket.slot)
-        return hand if hand is not None and hand.ticket.fence == ticket.fence else None
+        """Return the entry of this ticket. A later ticket for the same slot has another fence."""
+        entry = self._held.get(ticket.slot)
+        return entry if entry is not None and entry.ticket.fence == ticket.fence else None
 
     def _set_publishing(self, ticket: Ticket, *, silent: bool) -> None:
         with self._renewal_lock, self._mutex:
-            hand = self._find(ticket)
-            if hand is not None:
-                hand.publishing = silent
+            entry = self._find(ticket)
+            if entry is not None:
+                entry.publishing = silent
 
     def _renew(self, chosen: Callable[[_HeldTicket], bool] = lambda _: True) -> bool:
-        """Renew leases in hand; return whether none of them was refused."""
+        """Renew the chosen leases. Return whether none was rejected."""
         with self._mutex:
-            hands = [hand for hand in self._held.values() if not hand.lost and not hand.publishing and chosen(hand)]
-            beats = [
-                LeaseRenewal(ticket=hand.ticket, progress=hand.progress, progressed=hand.progressed) for hand in hands
+            entries = [
+                entry for entry in self._held.values() if not entry.lost and not entry.publishing and chosen(entry)
             ]
-        if not hands:
+            beats = [
+                LeaseRenewal(ticket=entry.ticket, progress=entry.progress, progressed=entry.progressed)
+                for entry in entries
+            ]
+        if not entries:
             return True
         sent = self._clock.monotonic()
         refused: set[Ticket] = set()
@@ -170,34 +173,33 @@ class Heartbeat:
             log.warning("heartbeat.missed error=%s", error)
             return True
         with self._mutex:
-            for hand, beat in zip(hands, beats, strict=True):
-                if hand.ticket in refused:
-                    hand.lost = True
+            for entry, beat in zip(entries, beats, strict=True):
+                if entry.ticket in refused:
+                    entry.lost = True
                     continue
-                hand.renewed = sent
-                if hand.progress is beat.progress:  # what was noted meanwhile goes with the next beat
-                    hand.progressed = False
+                entry.renewed = sent
+                if entry.progress is beat.progress:  # newer progress is written with the next renewal
+                    entry.progressed = False
         return not refused
 
     def _check_recalls(self) -> None:
-        """Learn which of the work in hand a pause calls back."""
         with self._mutex:
-            hands = [hand for hand in self._held.values() if not hand.lost]
-        if not hands:
+            entries = [entry for entry in self._held.values() if not entry.lost]
+        if not entries:
             return
         try:
-            called = set(self._store.find_recalled([hand.ticket for hand in hands]))
+            called = set(self._store.find_recalled([entry.ticket for entry in entries]))
         except StoreError as error:
             log.warning("heartbeat.pause_unknown error=%s", error)
             return
-        for hand in hands:
-            hand.recalled = hand.ticket in called
+        for entry in entries:
+            entry.recalled = entry.ticket in called
 
     def _release_unstarted(self) -> None:
-        """Free what was claimed a whole heartbeat ago and still waits behind a slow neighbour."""
-        patient = self._clock.monotonic() - self._rules.heartbeat.total_seconds()
+        """Release slots that were claimed a whole heartbeat ago and are not started."""
+        deadline = self._clock.monotonic() - self._rules.heartbeat.total_seconds()
         with self._mutex:
-            waiting = [hand.ticket for hand in self._held.values() if not hand.started and hand.claimed <= patient]
+            waiting = [entry.ticket for entry in self._held.values() if not entry.started and entry.claimed <= deadline]
             for ticket in waiting:
                 del self._held[ticket.slot]
         if waiting:
@@ -206,10 +208,10 @@ class Heartbeat:
             except (StaleLease, StoreError) as error:
                 log.warning("heartbeat.give_back error=%s", error)
 
-    def _report_presence(self, word: Callable[[str], None]) -> None:
-        """Say that this worker is there, or goes; nothing depends on being heard."""
+    def _report_presence(self, report: Callable[[str], None]) -> None:
+        """Register or unregister this worker. Errors are only logged."""
         try:
-            word(self._holder)
+            report(self._holder)
         except StoreError as error:
             log.warning("heartbeat.unheard error=%s", error)
 

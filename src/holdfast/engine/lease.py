@@ -1,15 +1,15 @@
-"""Who works on a slot, until when, and why that alone proves nothing.
+"""Leases and fences: why a lease alone does not protect a result.
 
-A worker that is stopped by its machine for five minutes does not know it. Its lease runs out, another worker
-takes the slot over and builds it; then the first one wakes up and goes on where it was. No clock and no lock
-can prevent this, because the pause can fall between any check and the write behind it. So:
+A machine can suspend a worker for five minutes without the worker noticing. Its lease ends, another worker claims the
+slot and builds it. Then the first worker resumes. No clock and no lock can prevent this, because the suspension can
+happen between any check and the write after it. Therefore:
 
-- The **lease** (holder, until) only saves work: while it lives nobody else claims the slot.
-- The **fence** keeps the truth: it rises at every claim, takeover and cancel. Every durable write of a worker
-  names the generation and the fence it was given, inside the statement that writes. A late worker's statement
-  matches no row; it is refused, counted, and changes nothing.
-- `until` is compared with the database's clock only. A worker's own monotonic clock serves one purpose: to stop
-  itself before the lease it last renewed can have ended.
+- The **lease** (holder, until) only saves work: while it is alive, no other worker claims the slot.
+- The **fence** protects the result. It rises at every claim, takeover and cancel. Every durable write of a worker
+  contains the generation and the fence of its claim, inside the statement that writes. The statement of a late worker
+  matches no row: it changes nothing, and is counted.
+- `until` is compared only with the clock of the database. A worker uses its own monotonic clock for one purpose: to
+  stop itself before the lease that it last renewed can end.
 - A slot at rest has no lease.
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The holder is for people; the fence is for the database."""
+    """`holder` is informative; writes are protected by the fence."""
 
     holder: str
     until: Moment
 
     def expired(self, now: Moment) -> bool:
-        """Tell whether others may claim the slot."""
+        """Return whether other workers may claim the slot."""
         return self.until <= now

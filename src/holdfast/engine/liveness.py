@@ -1,8 +1,8 @@
-"""Who a worker is, and whether it still lives.
+"""Names of workers, and whether the process of a worker still runs.
 
-A holder names its host (boot id and process namespace, so that two containers are two hosts), its process and
-the moment that process started, since process ids are used again. Of holders on other hosts nothing is known:
-their leases run out by themselves.
+A holder name contains the host (boot id and PID namespace, so each container is its own host), the process id and the
+start time of the process, because process ids are reused. Holders on other hosts cannot be checked; their leases
+expire.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path
 
 PROC = Path("/proc")
 DEAD_STATES = frozenset("ZX")  # zombie, dead
-INIT_PID = 1  # lives as long as its namespace
+INIT_PID = 1  # exists as long as its namespace
 
 _numbers = itertools.count(1)
 
 
 def make_holder_name() -> str:
-    """Name a new worker of this process."""
+    """Return a unique name for a new worker of this process."""
     pid = os.getpid()
     return f"{socket.gethostname()}/{host_id()}/{pid}/{read_start_time(pid)}/{next(_numbers)}"
 
 
 def known_dead(holder: str) -> bool:
-    """Tell whether this holder is known to be gone; not knowing is no proof."""
+    """Return whether the process of this holder is known to have ended. False if that cannot be checked."""
     try:
         _, host, pid, start, _ = holder.rsplit("/", 4)
     except ValueError:
@@ -35,11 +35,11 @@ def known_dead(holder: str) -> bool:
         return False
     return (
         bool(read_start_time(INIT_PID)) and read_start_time(int(pid)) != start
-    )  # who cannot see the first process sees no strangers
+    )  # if process 1 is hidden, other processes may be hidden, too
 
 
 def host_id() -> str:
-    """Name this boot of this machine and this namespace of processes; empty where it cannot be known."""
+    """Identify this boot of this machine and this PID namespace. Empty if unknown."""
     try:
         boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
         space = (PROC / "self/ns/pid").readlink().name
@@ -49,10 +49,10 @@ def host_id() -> str:
 
 
 def read_start_time(pid: int) -> str:
-    """Return when a living process started, in ticks since boot; empty if there is none."""
+    """Return the start time of a running process in ticks since boot, or "" if it does not run."""
     try:
         stat = (PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return ""
-    fields = stat.rpartition(b")")[2].decode("ascii").split()  # the name in parentheses may hold anything
+    fields = stat.rpartition(b")")[2].decode("ascii").split()  # the process name in parentheses may contain ")"
     return "" if fields[0] in DEAD_STATES else fields[19]

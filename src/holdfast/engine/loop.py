@@ -1,4 +1,4 @@
-"""A thin loop around a single step: it wakes, steps and stops, and decides nothing."""
+"""A loop that runs a step at every wake-up and periodically."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ log = logging.getLogger("holdfast")
 
 
 class Loop:
-    """Steps at every wake-up, and at the latest after `period`: the safety net for a lost wake-up.
+    """Runs a step at every wake-up, and at the latest after `period` in case a wake-up was lost.
 
-    Wake-ups that come within `spacing` of a step are answered together; a step that wishes to go on at once does.
+    Wake-ups within `spacing` of a step are combined. A step returns how long to wait at most: zero runs it again at
+    once, None waits for `period`.
     """
 
     def __init__(
@@ -38,15 +39,15 @@ class Loop:
         self._listener = listener
         self._period = period
         self._spacing = spacing
-        self._stopped = False  # a plain flag: a signal handler can set it even while another one does
+        self._stopped = False  # not an Event: signal handlers may set it, and must not take a lock
 
     def run(self) -> None:
-        """Go round until `stop`; no error ends it, since a loop that ended looks like one with nothing to do."""
+        """Run until `stop`. Errors are logged and do not end the loop."""
         while not self._stopped:
             pause = self._period
             try:
-                wish = self._step()
-                pause = self._period if wish is None else min(wish, self._period)
+                wait = self._step()
+                pause = self._period if wait is None else min(wait, self._period)
             except StoreError as error:
                 log.warning("loop.%s error=%s", self.name, error)
             except Exception:
@@ -56,12 +57,12 @@ class Loop:
                 self._listener.wait(max(pause - self._spacing, timedelta()).total_seconds())
 
     def start(self) -> threading.Thread:
-        """Run in a thread of its own."""
+        """Run in a new thread."""
         thread = threading.Thread(target=self.run, name=f"holdfast-{self.name}", daemon=True)
         thread.start()
         return thread
 
     def stop(self) -> None:
-        """End after the current step; safe to call from a signal handler."""
+        """Stop after the current step. Safe in a signal handler."""
         self._stopped = True
         self._listener.wake()

@@ -1,4 +1,4 @@
-"""The reconciler's one decision: what a slot needs now."""
+"""The decision of the reconciler: what a slot needs now."""
 
 from __future__ import annotations
 
@@ -17,52 +17,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DoNothing:
-    """Nothing to do until somebody asks or another slot moves."""
+    """The slot needs nothing until a request or another slot changes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Look again at this moment."""
+    """The slot needs nothing before this time."""
 
     until: Moment
 
 
 @dataclass(frozen=True, slots=True)
 class SendRing:
-    """Tell the workers that it may be claimed."""
+    """Wake a worker that can claim the slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Take it from its holder: the fence rises, the attempt stays counted."""
+    """End the lease: the fence rises, and the attempt remains counted."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Its last attempt is spent: it fails, and the queue moves on."""
+    """Fail the slot: it has no attempts left."""
 
 
 Action = DoNothing | Wait | SendRing | Expire | GiveUp
 
 
 def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = (), *, paused: bool = False) -> Action:
-    """Name the one step that brings this slot nearer to what is wanted.
+    """Return the action that this slot needs now.
 
-    `dead` names holders whose process is known to be gone. Being behind in the queue is never a reason to act:
-    every timer here starts at a claim or at a failure. What is `paused` is not rung; a worker that was lost gives it
-    back to the queue, where it waits like the others.
+    `dead` contains holders whose process has ended. The length of the queue is never a reason to act: all timers start
+    at a claim or a failure. A `paused` slot gets no ring; if its worker is lost, it returns to the queue.
     """
     if slot.resting:
         return DoNothing()
     if slot.lease and not slot.lease.expired(now):
         lost = _find_loss_reason(slot, now, rules, dead)
-        return (
-            _expire_or_give_up(slot, lost, rules)
-            if lost
-            else Wait(until=_next_moment(slot.due_at, slot.lease.until, now))
-        )
+        if lost:
+            return _expire_or_give_up(slot, lost, rules)
+        return Wait(until=_next_moment(slot.due_at, slot.lease.until, now))
     if slot.state is SlotState.BLOCKED:
         return DoNothing()
     if slot.due_at and now < slot.due_at:
@@ -77,7 +74,7 @@ def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = (), *, p
 
 
 def _next_moment(due_at: Moment | None, until: Moment, now: Moment) -> Moment:
-    """Return the next moment that is still to come: a superseded lease outlasts what the slot was due for."""
+    """Return the next future time. After a new request, the lease of the old worker can outlast `due_at`."""
     return due_at if due_at is not None and due_at > now else until
 
 

@@ -1,4 +1,4 @@
-"""Errors and reasons for waiting, as every interface shows them: a code, a sentence and its parameters."""
+"""Errors and wait reasons in the form that every interface shows: a code, a message and parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.engine.slot import Fault
     from holdfast.engine.waiting import WaitReason
 
-# Reasons that the guard notes by itself; all others bring their sentence along.
+# Codes that the engine itself stores. Other faults contain their message.
 FAULT_MESSAGES = {
     "attempts_spent": "It was tried {attempts} times and never came to an end; the last time: {last}. Try again when "
     "that is mended.",
@@ -25,7 +25,7 @@ FAULT_MESSAGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why something is not as it should be: a code to branch on, and a sentence for people."""
+    """A code for programs and a message for people."""
 
     code: str
     message: str
@@ -41,7 +41,6 @@ def describe_fault(fault: Fault | None) -> Problem | None: ...
 
 
 def describe_fault(fault: Fault | None) -> Problem | None:
-    """Return an error as a sentence with its code; None stays None."""
     if fault is None:
         return None
     params = {name: str(value) for name, value in fault.params.items() if name != "message"}
@@ -50,13 +49,13 @@ def describe_fault(fault: Fault | None) -> Problem | None:
 
 
 def describe_reasons(reasons: Sequence[WaitReason], base: str) -> list[Problem]:
-    """Return why work in a base is not at rest, each reason once."""
-    found: dict[str, Problem] = {}
+    """Return why work in a base is not finished, without duplicates."""
+    problems: dict[str, Problem] = {}
     for reason in reasons:
         params = {
             name: as_datetime(Moment(int(value))).isoformat() if name in MOMENT_PARAMS else str(value)
             for name, value in reason.params.items()
         }
         message = reason.format_message(base)
-        found.setdefault(message, Problem(code=reason.code, message=message, params={**params, "base": base}))
-    return list(found.values())
+        problems.setdefault(message, Problem(code=reason.code, message=message, params={**params, "base": base}))
+    return list(problems.values())

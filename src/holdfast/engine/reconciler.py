@@ -1,7 +1,7 @@
-"""One pass over what needs work: rings, expires, gives up. It never claims and never writes a result.
+"""The reconciler: sends rings, ends lost leases, fails slots without attempts.
 
-It finds work by index, asks `plan`, and applies one guarded action to each slot; if the slot moved meanwhile the
-action does nothing. So any number of reconcilers may run side by side, late or twice.
+It never claims and never writes a result. It finds slots by index, calls `plan`, and applies one guarded action to
+each. If a slot changed meanwhile, the action does nothing. So any number of reconcilers can run at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.engine.rules import Rules
-    from holdfast.engine.schedulers.base import Scheduler
+    from holdfast.engine.schedulers.base import RingCarrier
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import ReconcileBatch, Store
 
@@ -33,7 +33,7 @@ SWEEP_SECONDS = 60.0
 
 @dataclass(slots=True)
 class PlannedActions:
-    """The slots of one reading, by what they need."""
+    """The slots of one read, grouped by action."""
 
     expire: list[tuple[Slot, Expire]] = field(default_factory=list)
     give_up: list[Slot] = field(default_factory=list)
@@ -41,23 +41,27 @@ class PlannedActions:
 
 
 class Reconciler:
-    """Tends the slots of some kinds for one scheduler."""
+    """Reconciles the slots of some kinds.
+
+    Example:
+        Reconciler(store, carrier, ["content", "vector"], Rules()).reconcile()
+    """
 
     def __init__(
         self,
         store: Store,
-        scheduler: Scheduler,
+        carrier: RingCarrier,
         kinds: Collection[str],
         rules: Rules,
         *,
         clock: Clock | None = None,
         retention: timedelta = timedelta(days=30),
-        sweep: Callable[[int], int] = lambda _: 0,
+        sweep: Callable[[int], int] | None = None,
         dead: Callable[[str], bool] = known_dead,
         reach: Callable[[str], None] = no_failpoint,
     ) -> None:
         self._store = store
-        self._scheduler = scheduler
+        self._carrier = carrier
         self._kinds = kinds
         self._rules = rules
         self._clock = clock or SystemClock()
@@ -68,9 +72,9 @@ class Reconciler:
         self._failpoint = reach
 
     def reconcile(self) -> timedelta | None:
-        """Do one pass; return how long until something is due, None if nothing is.
+        """Run one pass. Return the time until a slot is due, or None if none will be.
 
-        A pass is bounded: when a reading was full there is more, and the answer is zero.
+        A pass is bounded. It returns zero if there may be more work.
         """
         dead = {holder for holder in self._store.list_holders() if self._is_dead(holder)}
         full = bool(dead) and self._apply(self._store.find_held_by(dead, LARGEST_BATCH), dead)
@@ -86,24 +90,26 @@ class Reconciler:
         return min(pauses, default=None)
 
     def _sweep(self) -> bool:
-        """Remove old history and rows that nobody needs, now and then; return whether there is more of it."""
+        """Delete old history and garbage once a minute. Return whether there is more."""
         now = self._clock.monotonic()
         if now < self._next_sweep:
             return False
-        swept = (self._store.delete_old_history(self._retention, LARGEST_BATCH), self._sweep_rows(LARGEST_BATCH))
-        more = max(swept) >= LARGEST_BATCH
+        swept = self._store.delete_old_history(self._retention, LARGEST_BATCH)
+        if self._sweep_rows is not None:
+            swept = max(swept, self._sweep_rows(LARGEST_BATCH))
+        more = swept >= LARGEST_BATCH
         self._next_sweep = now if more else now + SWEEP_SECONDS
         return more
 
     def _apply(self, work: ReconcileBatch, dead: Collection[str]) -> bool:
-        """Act on what was read; return whether it moved a full batch, so that more may be waiting."""
+        """Act on the slots of one read. Return whether more slots may be waiting."""
         plans = self._decide(work, dead)
         self._failpoint("decided")
         expired = self._store.expire(plans.expire) if plans.expire else []
-        gone = self._store.give_up(plans.give_up) if plans.give_up else []
+        failed = self._store.give_up(plans.give_up) if plans.give_up else []
         for kind in {slot.kind for slot in plans.ring}:
             self._ring(kind, [slot for slot in plans.ring if slot.kind == kind])
-        return len(work.slots) == LARGEST_BATCH and bool(expired or gone)
+        return len(work.slots) == LARGEST_BATCH and bool(expired or failed)
 
     def _decide(self, work: ReconcileBatch, dead: Collection[str]) -> PlannedActions:
         plans = PlannedActions()
@@ -134,15 +140,18 @@ class Reconciler:
                 self._ring(kind, plans.ring)
 
     def _ring(self, kind: str, slots: Sequence[Slot]) -> None:
-        """Ring as many as the scheduler takes; workers that look for themselves are only woken."""
+        """Send as many rings as the carrier accepts.
+
+        Without a limit, the workers find their slots and are only woken.
+        """
         room = self._room(kind)
         if room is None:
             if slots:
-                self._scheduler.carry(())
+                self._carrier.carry(())
             return
         if slots[:room]:
-            self._scheduler.carry(self._store.ring(slots[:room]))
+            self._carrier.carry(self._store.ring(slots[:room]))
 
     def _room(self, kind: str) -> int | None:
-        room = self._scheduler.room(kind)
+        room = self._carrier.room(kind)
         return None if room is None else max(0, room - self._store.count_outstanding_rings(kind))

@@ -1,4 +1,4 @@
-"""A slot: the place where one result stands. And what travels: rings, tickets, beats."""
+"""A slot and the messages about it: rings, tickets, build results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Moment
 
-SlotId = NewType("SlotId", int)  # never used twice, so that a ticket outlives its slot without harm
+SlotId = NewType("SlotId", int)  # never reused, so an old ticket cannot match a new slot
 OwnerId = NewType("OwnerId", int)
 JobId = NewType("JobId", str)
 
 
 class SlotKey(NamedTuple):
-    """The name of a slot for people: base, owner, kind."""
+    """The readable name of a slot."""
 
     base: str
     owner: str
@@ -32,7 +32,7 @@ class SlotKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error as stored: a code to branch on, parameters to build a sentence from."""
+    """A stored error: a code, and parameters for its message."""
 
     code: str
     params: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a build is; `step` only rises within a generation, and `done` within a step."""
+    """Progress of a build. `step` only rises within a generation, and `done` within a step."""
 
     stage: str = ""
     step: int = 0
@@ -50,27 +50,26 @@ class Progress:
 
 
 class Slot(NamedTuple):
-    """One row of the slots table with the names of its owner, as read in one transaction.
+    """One row of the table `slots` with the base and name of its owner.
 
-    A tuple, because it is made from a tuple some hundred thousand times a minute; what people want of it is derived
-    when they ask.
+    A tuple for speed: the engine reads several hundred thousand per minute. Properties derive the rest on demand.
     """
 
     id: SlotId
     owner_id: OwnerId
     kind: str
-    needs: str | None  # kind of the slot of the same owner that must be ready first
+    needs: str | None  # kind of the slot that must be ready first
     job: JobId
     wanted: int
     built: int
     source: int | None  # fence of the content build that is served
     missing: int
     state: SlotState
-    priority: int  # 0 is served first, 9 last
+    priority: int  # 0 first, 9 last
     fence: int
     holder: str | None
     until: Moment | None
-    due_at: Moment | None  # when the reconciler must look again
+    due_at: Moment | None  # when the reconciler must check the slot again
     queued_at: Moment
     claimed_at: Moment | None
     progress_at: Moment | None
@@ -83,30 +82,32 @@ class Slot(NamedTuple):
     steps: int
     done: int
     total: int
-    recipe: int | None  # how what is served was made; None where only one way exists
+    recipe: int | None  # recipe of the served result; None if the kind has no recipes
     base: str
     owner: str
 
     @property
     def key(self) -> SlotKey:
-        """Its name for people."""
         return SlotKey(self.base, self.owner, self.kind)
 
     @property
     def error(self) -> Fault | None:
-        """The last failure, until it is built or asked for anew."""
+        """The error of the last attempt, until the next success or request."""
         return Fault(self.error_code, json.loads(self.error_params or "{}")) if self.error_code else None
 
     @property
     def progress(self) -> Progress:
-        """How far its build is; nothing once it rests, where the numbers are those of the last heartbeat."""
+        """Progress of the current build.
+
+        Empty at rest, where the columns still have the values of the last heartbeat.
+        """
         if self.resting:
             return Progress()
         return Progress(stage=self.stage, step=self.step, steps=self.steps, done=self.done, total=self.total)
 
     @property
     def resting(self) -> bool:
-        """Only a new generation moves it."""
+        """Whether only a new generation can change the slot."""
         return self.state in RESTING_STATES
 
     @property
@@ -118,18 +119,18 @@ class Slot(NamedTuple):
 
     @property
     def served(self) -> bool:
-        """Some generation of it can be searched."""
+        """Whether some generation of it is searchable."""
         return self.built > 0 and self.state is not SlotState.DELETING
 
     @property
     def complete(self) -> bool:
-        """Ready, and nothing is missing."""
+        """Whether it is ready without missing chunks."""
         return self.state is SlotState.READY and not self.missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """The doorbell message: which slot and which generation. Never content, never a fence."""
+    """The message that wakes a worker: a slot and a generation. It has no content and no fence."""
 
     slot: SlotId
     owner: OwnerId
@@ -138,7 +139,7 @@ class Ring:
 
 
 class Ticket(NamedTuple):
-    """What a claim returns and every write of a worker shows."""
+    """The result of a claim. Every write of the worker contains it."""
 
     slot: SlotId
     owner: OwnerId
@@ -146,10 +147,10 @@ class Ticket(NamedTuple):
     job: JobId
     generation: int
     fence: int
-    attempt: int  # this one included
-    removing: bool  # the slot is being deleted: remove, do not build
-    source: int | None  # fence of the content build to read, of the slot it needs
-    built: int  # the generation served so far
+    attempt: int  # including this one
+    removing: bool  # the slot is being deleted: call `remove`, not `build`
+    source: int | None  # fence of the content build to read, from the slot it needs
+    built: int  # the generation that is served now
 
     def __str__(self) -> str:
         return f"{self.key} generation {self.generation} fence {self.fence}"
@@ -157,8 +158,8 @@ class Ticket(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """What an indexer answers: it built something, how many chunks it lacks, and by which recipe it was made."""
+    """The result of an indexer: how many chunks it lacks, and the recipe it used."""
 
     missing: int = 0
     recipe: int | None = None
-    rows: Sized | None = field(default=None, compare=False)  # still to be written, in the transaction that publishes
+    rows: Sized | None = field(default=None, compare=False)  # `Publisher.publish` writes them

@@ -1,7 +1,7 @@
-"""The states of a slot, the verbs that move it, and every move that is allowed.
+"""States of a slot, and every allowed transition.
 
-The SQL constraint, the diagram in `docs/lifecycle.md` and the simulation's coverage are tested against this
-module; a move that is not in `TRANSITIONS` is refused before it is written.
+Tests compare the SQL constraint, the diagram in `docs/lifecycle.md` and the coverage of the simulation with this
+module. The store refuses a transition that is not in `TRANSITIONS` before it commits.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from enum import StrEnum
 
 
 class _TextEnum(StrEnum):
-    """A word of ours. It hashes as the text it equals, which spares every set and table a call into Python."""
+    """A `StrEnum` with the hash function of `str`, which is implemented in C and therefore faster."""
 
     __hash__ = str.__hash__
 
 
 class SlotState(_TextEnum):
-    """Where a slot stands within its newest generation."""
+    """State of a slot in its newest generation."""
 
-    BLOCKED = "blocked"  # the slot it needs is not ready yet
+    BLOCKED = "blocked"  # the slot that it needs is not ready
     QUEUED = "queued"  # may be claimed
-    RUNNING = "running"  # claimed; the lease says until when
-    WAITING = "waiting"  # failed for now; may be claimed when due
+    RUNNING = "running"  # claimed, with a lease
+    WAITING = "waiting"  # an attempt failed; may be claimed when due
     READY = "ready"  # built: at rest
     FAILED = "failed"  # given up: at rest
-    CANCELLED = "cancelled"  # stopped by a person: at rest
-    DELETING = "deleting"  # being removed; the row goes last
+    CANCELLED = "cancelled"  # cancelled by a user: at rest
+    DELETING = "deleting"  # being removed; the row is deleted last
 
 
 RESTING_STATES = frozenset({SlotState.READY, SlotState.FAILED, SlotState.CANCELLED})
@@ -33,38 +33,38 @@ ACTIVE_STATES = frozenset(SlotState) - RESTING_STATES
 
 
 class Verb(_TextEnum):
-    """What happened to a slot; one verb a transition, so the history reads as sentences."""
+    """What happened to a slot: the name of a transition in the event log."""
 
     ADMIT = "admitted"  # a request raised `wanted`
     UNBLOCK = "unblocked"  # the slot it needs became ready
-    CLAIM = "claimed"  # a worker took it
+    CLAIM = "claimed"  # a worker got a lease
     COMPLETE = "completed"  # a worker built it
-    POSTPONE = "postponed"  # a worker failed for now
-    FAIL = "failed"  # a worker failed for good, or what it needs did
-    RELEASE = "released"  # a worker gave it back
-    EXPIRE = "expired"  # the reconciler took it from a holder that is dead or stalled
-    GIVE_UP = "given_up"  # the reconciler counted its last attempt
-    CANCEL = "cancelled"  # a person stopped it
-    DELETE = "deleting"  # its owner was deleted, or it was dropped from it
-    FORGET = "forgotten"  # a worker removed it
+    POSTPONE = "postponed"  # an attempt failed and will be repeated
+    FAIL = "failed"  # an attempt, or the slot it needs, failed for good
+    RELEASE = "released"  # a worker returned it
+    EXPIRE = "expired"  # the reconciler ended the lease of a dead or stalled worker
+    GIVE_UP = "given_up"  # the reconciler found no attempts left
+    CANCEL = "cancelled"  # a user cancelled it
+    DELETE = "deleting"  # the owner was deleted, or the slot was dropped
+    FORGET = "forgotten"  # a worker cleaned it up; the row is deleted
 
 
 class Operation(_TextEnum):
-    """What a request asks for."""
+    """The operation of a request."""
 
-    INDEX = "index"  # build what is not built
-    FORCE = "force"  # build all of it, built or not
-    RETRY = "retry"  # build what failed
-    REINDEX = "reindex"  # build all of it again, only from rest
-    RENEW = "renew"  # build some of it again, only from rest
+    INDEX = "index"  # build slots that are not built
+    FORCE = "force"  # build all slots
+    RETRY = "retry"  # build slots that failed
+    REINDEX = "reindex"  # build all slots again, only at rest
+    RENEW = "renew"  # build some slots again, only at rest
     CHANGE = "change"  # the content changed
-    CANCEL = "cancel"  # stop what is active
-    DROP = "drop"  # remove some of its slots, only from rest
-    DELETE = "delete"  # remove it
+    CANCEL = "cancel"  # stop active work
+    DROP = "drop"  # remove some slots, only at rest
+    DELETE = "delete"  # remove the owner
 
 
 class Status(_TextEnum):
-    """What a person reads on an owner."""
+    """Status of an owner, as users see it."""
 
     DELETING = "deleting"
     INDEXING = "indexing"
@@ -76,7 +76,7 @@ class Status(_TextEnum):
 
 
 class Outcome(_TextEnum):
-    """How a job ended; exactly one each."""
+    """How a job ended. Every job has exactly one outcome."""
 
     SUCCESS = "success"
     DEGRADED = "degraded"
@@ -86,7 +86,7 @@ class Outcome(_TextEnum):
     DELETED = "deleted"
 
 
-# None stands for a slot that does not exist.
+# None: the slot does not exist.
 Transition = tuple[Verb, SlotState | None, SlotState | None]
 
 
@@ -95,7 +95,7 @@ def _build_transitions() -> frozenset[Transition]:
     live = frozenset(SlotState) - {s.DELETING}
     moves: set[Transition] = {(Verb.ADMIT, before, after) for before in live for after in (s.QUEUED, s.BLOCKED)}
     moves |= {(Verb.ADMIT, None, s.QUEUED), (Verb.ADMIT, None, s.BLOCKED)}
-    moves |= {(Verb.DELETE, before, s.DELETING) for before in SlotState}  # what is dropped may be deleted, too
+    moves |= {(Verb.DELETE, before, s.DELETING) for before in SlotState}  # a dropped slot may be deleted, too
     moves |= {(Verb.CANCEL, before, s.CANCELLED) for before in ACTIVE_STATES - {s.DELETING}}
     moves |= {(Verb.CLAIM, before, s.RUNNING) for before in (s.QUEUED, s.WAITING, s.RUNNING)}
     moves |= {(Verb.GIVE_UP, before, s.FAILED) for before in (s.QUEUED, s.WAITING, s.RUNNING)}

@@ -1,4 +1,4 @@
-"""What people read, derived from slots: two tables, first match wins."""
+"""Derives the status of an owner and the outcome of a job from slots."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class OwnerFacts(NamedTuple):
-    """What the status table asks about the slots of one owner."""
+    """The facts that the status table uses."""
 
     deleting: bool
     moving: bool  # a slot is running or waiting
     active: bool
-    partly_settled: bool  # some of the active job have settled, others have not
-    complete: bool  # every slot serves a whole result, even where a newer one was cancelled
-    served: bool  # something can be searched: a slot that is built, and not only for other slots to build upon
+    partly_settled: bool  # some slots of the active job are at rest, others are not
+    complete: bool  # every slot serves a complete result, even if a newer one was cancelled
+    served: bool  # a searchable slot is built; a slot that others only read does not count
     failed: bool
 
 
@@ -35,31 +35,31 @@ STATUS_TABLE: tuple[tuple[Callable[[OwnerFacts], bool], Status], ...] = (
     (lambda _: True, Status.NOT_INDEXED),
 )
 
-TERMINAL = frozenset({Status.SUCCESS, Status.DEGRADED, Status.FAILED, Status.NOT_INDEXED})
-
 
 class SlotView(NamedTuple):
-    """What the status depends on, of one slot; owners by the thousand look the same."""
+    """The properties of a slot that determine the status.
+
+    Thousands of owners share the same values, so results are cached.
+    """
 
     state: SlotState
     missing: bool
     built: bool
-    needed: bool  # other slots are built from it, and it is not searched itself
-    job: int  # which of the owner's jobs, in the order met
+    needed: bool  # other slots are built from it; it is not searched itself
+    job: int  # number of the job within this owner
 
     @property
     def serves_complete(self) -> bool:
-        """Nothing is missing in what it serves; a cancelled rebuild leaves the older result in place."""
+        """Whether the served result is complete. A cancelled rebuild keeps the older result."""
         return not self.missing and (
             self.state is SlotState.READY or (self.state is SlotState.CANCELLED and self.built)
         )
 
 
 def derive_status(slots: Iterable[Slot]) -> Status:
-    """Derive the status of an owner from all of its slots."""
     known = list(slots)
     live = [slot for slot in known if slot.state is not SlotState.DELETING]
-    known = live or known  # what is dropped does not count beside what stays
+    known = live or known  # dropped slots do not count while others exist
     jobs: dict[str, int] = {}
     needed = {slot.needs for slot in known}
     views = [
@@ -81,16 +81,16 @@ def _status(slots: Sequence[SlotView]) -> Status:
 
 
 def derive_outcome(slots: Iterable[Slot]) -> Outcome:
-    """Derive the outcome of a job from its slots, all of them settled.
+    """Derive the outcome of a job whose slots are all at rest.
 
-    A delete that is done has no slots left and succeeded. A job that made nothing ready failed, even where an older
-    generation is still served; what was only made for slots that then failed is nothing.
+    A finished delete has no slots and is a success. A job that made no searchable slot ready has failed, even if an
+    older generation is still served.
     """
-    own = list(slots)
-    needed = {slot.needs for slot in own}
-    if all(slot.complete for slot in own):
+    job_slots = list(slots)
+    needed = {slot.needs for slot in job_slots}
+    if all(slot.complete for slot in job_slots):
         return Outcome.SUCCESS
-    if any(slot.state is SlotState.READY for slot in own if slot.kind not in needed):
+    if any(slot.state is SlotState.READY for slot in job_slots if slot.kind not in needed):
         return Outcome.DEGRADED
     return Outcome.FAILED
 

@@ -1,4 +1,4 @@
-"""What an indexer sees: a task with checkpoints, and a guarded door to the database."""
+"""The interface between the engine and indexers: a task with checkpoints and guarded transactions."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _EMPTY_RESULT = BuildResult()
 
 
 class Task:
-    """One claimed slot in the hands of an indexer."""
+    """One claimed slot, passed to an indexer."""
 
     def __init__(self, ticket: Ticket, store: Store, heartbeat: Heartbeat, reach: Callable[[str], None]) -> None:
         self.ticket = ticket
         self._store = store
         self._heartbeat = heartbeat
         self._failpoint = reach
-        self.published = False  # the work published its result itself
+        self.published = False  # the indexer published the result itself
 
     def checkpoint(self, *, stage: str = "", step: int = 0, steps: int = 0, done: int = 0, total: int = 0) -> None:
-        """Report progress, and raise `StopWork` if the slot is no longer ours or the process goes down.
+        """Report progress. Raises `StopWork` if the worker lost the slot or the process shuts down.
 
-        Costs nothing: the progress is written with the next heartbeat. Call it between any two pieces of work,
-        and before each call that costs money.
+        A checkpoint is cheap: the next heartbeat writes the progress. Call it between pieces of work and before each
+        paid call.
         """
         self._failpoint("checkpoint")
         self._heartbeat.record_progress(
@@ -45,16 +45,16 @@ class Task:
         self._heartbeat.check(self.ticket)
 
     def guarded(self) -> AbstractContextManager[Connection]:
-        """Open a transaction for the indexer's own rows; it refuses when the ticket no longer holds."""
+        """Open a transaction for rows of the indexer. Raises `StaleLease` if the worker lost the slot."""
         return self._store.guarded(self.ticket)
 
     def renew(self) -> None:
-        """Renew the lease now, so that the next checkpoint knows what the database knows."""
+        """Renew the lease now, so that the next checkpoint knows the current state."""
         self._heartbeat.beat()
 
     @contextmanager
     def publish(self, built: BuildResult = _EMPTY_RESULT) -> Iterator[Connection]:
-        """Open a transaction for the work's own rows; leaving it publishes the result with them."""
+        """Open a transaction for rows of the indexer. Its commit also publishes the result."""
         with (
             self._heartbeat.pause_renewal(self.ticket),
             self._store.publish_transaction(Completion(ticket=self.ticket, built=built)) as connection,
@@ -63,7 +63,7 @@ class Task:
         self.published = True
 
     def publish_in(self, connection: Connection) -> None:
-        """Publish the result within a transaction that the work opened itself; it is kept when that commits."""
+        """Publish the result in a transaction that the indexer opened itself. Its commit publishes the result."""
         self._heartbeat.stop_renewing([self.ticket])
         self._store.publish_in(connection, Completion(ticket=self.ticket, built=BuildResult()))
         self.published = True
@@ -72,39 +72,53 @@ class Task:
 class Indexer(Protocol):
     """Builds and removes the slots of one kind.
 
-    Both may run more than once and side by side with a late twin; what they write durably goes through
-    `Task.guarded` or carries the ticket's generation and fence. An indexer may also have `begin(tasks)`: it sees the
-    tasks of a claimed batch before they are built one by one, for work that is better done together. One whose builds
-    carry rows is a `Publisher`.
+    Both methods may run more than once, also concurrently with a late worker. Durable writes must use `Task.guarded` or
+    contain the generation and fence of the ticket. An indexer may also be a `BatchPreparer`, a `BatchRemover` or a
+    `Publisher`.
+
+        class WordCount:
+            def build(self, task: Task) -> BuildResult:
+                with task.guarded() as connection:
+                    connection.execute(…)
+                return BuildResult()
     """
 
     def build(self, task: Task) -> BuildResult | None:
-        """Build what stands in the slot. None means that nothing came of it, which is a failure."""
+        """Build the result of the slot. None means that there is no result, which is a failure."""
         ...
 
     def remove(self, task: Task) -> None:
-        """Remove all that was ever built for the slot; it may be partly gone already."""
+        """Remove everything that was ever built for the slot. Some of it may be gone already."""
+        ...
+
+
+@runtime_checkable
+class BatchPreparer(Protocol):
+    """An indexer that does a part of its work for a whole batch, such as one provider call for many documents."""
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Prepare the tasks of a claimed batch, before `build` runs for each of them. May fail without harm."""
         ...
 
 
 @runtime_checkable
 class BatchRemover(Protocol):
-    """An indexer that removes the slots of many owners together, which costs little more than removing one.
+    """An indexer that removes the slots of many owners at once, for little more than the price of one.
 
-    A set that fails is tried slot by slot, so that one owner does not hold up the others.
+    If a batch fails, the executor removes its slots one by one, so that one owner cannot block the others.
     """
 
     def remove_all(self, tasks: Sequence[Task]) -> None:
-        """Remove all that was ever built for these slots; it may be partly gone already."""
+        """Remove everything that was ever built for these slots. Some of it may be gone already."""
         ...
 
 
 class Publisher(Protocol):
-    """An indexer whose builds have rows that are written in the transaction that publishes them.
+    """An indexer with rows that are written in the transaction that publishes the result.
 
-    So a result and its rows are one commit, and those of many small documents are written together.
+    A result and its rows are one commit, and the rows of many small documents are written together.
     """
 
     def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
-        """Write the rows of these builds, all or none; called again if the transaction has to be."""
+        """Write the rows of these builds. Called again if the transaction is repeated."""
         ...

@@ -1,7 +1,7 @@
-"""Why a slot is not at rest: one table, first match wins, told as a code, its parameters and a sentence.
+"""Explains why a slot is not at rest: a code, parameters and a message. The first match wins.
 
-That a worker lives is known only by what it does: it holds a lease, or it claimed something lately. An idle worker
-leaves no trace, but then nothing that it could claim stays queued.
+A worker is visible only while it holds a lease or shortly after a claim. That is enough: while an idle worker exists,
+no slot that it can claim stays queued.
 """
 
 from __future__ import annotations
@@ -38,56 +38,56 @@ REASON_MESSAGES = {
 }
 
 
-MOMENT_PARAMS = frozenset({"since", "at"})  # parameters that are moments
+MOMENT_PARAMS = frozenset({"since", "at"})  # parameters that are times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitReason:
-    """What one slot is doing or waiting for. Moments among the parameters are numbers, as everywhere."""
+    """What one slot is doing or waiting for. Times among the parameters are `Moment` values."""
 
     key: SlotKey
     code: str
     params: Mapping[str, str | int] = field(default_factory=dict)
 
     def format_message(self, base: str) -> str:
-        """Return the reason as a sentence, with times in UTC and with `base`, the name that users gave their base."""
+        """Return the message, with times in UTC. `base` is the name that users gave the base."""
         shown = {name: _format_moment(value) if name in MOMENT_PARAMS else value for name, value in self.params.items()}
         return REASON_MESSAGES[self.code].format_map({**shown, "base": base})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitContext:
-    """What must be known beside a slot, of one reading."""
+    """Facts about the queue, from one read, that explain the state of a slot."""
 
     now: Moment
     pauses: Pauses = NO_PAUSES
     siblings: Mapping[str, Slot] = field(default_factory=dict)  # slots of the same owner by kind
-    ahead: int = 0  # queued slots of its kind that are served before it
+    ahead: int = 0  # queued slots of its kind that are claimed first
     holders_by_kind: Mapping[str, int] = field(default_factory=dict)  # holders of live leases by kind
-    last_claims: Mapping[str, Moment] = field(default_factory=dict)  # by kind, as far as the log was read
+    last_claims: Mapping[str, Moment] = field(default_factory=dict)  # by kind, from the newest events
 
 
-def explain(slot: Slot, around: WaitContext, rules: Rules) -> WaitReason | None:
-    """Say what a slot is doing or waiting for; None at rest."""
+def explain(slot: Slot, context: WaitContext, rules: Rules) -> WaitReason | None:
+    """Return what a slot is doing or waiting for, None at rest."""
     if slot.resting:
         return None
-    code, params = _find_reason(slot, around, rules)
+    code, params = _find_reason(slot, context, rules)
     return WaitReason(key=slot.key, code=code, params=params)
 
 
-def _find_reason(slot: Slot, around: WaitContext, rules: Rules) -> tuple[str, Mapping[str, str | int]]:
-    now, lease = around.now, slot.lease
+def _find_reason(slot: Slot, context: WaitContext, rules: Rules) -> tuple[str, Mapping[str, str | int]]:
+    now, lease = context.now, slot.lease
     if slot.state is SlotState.DELETING:
         return _deleting(slot)
     if slot.state is SlotState.RUNNING and lease is not None:
         if lease.expired(now):
             return "worker_lost", {"holder": lease.holder, "at": lease.until}
-        begun: dict[str, str | int] = {"holder": lease.holder, "since": slot.claimed_at or now}
-        return ("running", begun | {"stage": slot.stage}) if slot.stage else ("started", begun)
+        params: dict[str, str | int] = {"holder": lease.holder, "since": slot.claimed_at or now}
+        return ("running", params | {"stage": slot.stage}) if slot.stage else ("started", params)
     if slot.state is SlotState.BLOCKED:
-        needed = around.siblings.get(slot.needs or "")
+        needed = context.siblings.get(slot.needs or "")
         return "blocked", {"kind": slot.needs or "", "state": str(needed.state) if needed else "missing"}
-    pause = around.pauses.active_pause(slot.base)
+    pause = context.pauses.active_pause(slot.base)
     if pause is not None:
         whole = pause.base == WHOLE_QUEUE
         return ("paused_queue" if whole else "paused_base"), {"since": pause.since}
@@ -95,7 +95,7 @@ def _find_reason(slot: Slot, around: WaitContext, rules: Rules) -> tuple[str, Ma
         return "leaving", {"holder": lease.holder, "at": lease.until}
     if slot.state is SlotState.WAITING and slot.due_at is not None and slot.due_at > now:
         return "retry", {"error": slot.error_code or "", "at": slot.due_at}
-    return _queued(slot, around, rules)
+    return _queued(slot, context, rules)
 
 
 def _deleting(slot: Slot) -> tuple[str, Mapping[str, str | int]]:
@@ -104,15 +104,15 @@ def _deleting(slot: Slot) -> tuple[str, Mapping[str, str | int]]:
     return "deleting_failed", {"error": slot.error_code, "at": slot.due_at or 0}
 
 
-def _queued(slot: Slot, around: WaitContext, rules: Rules) -> tuple[str, Mapping[str, str | int]]:
-    """Say why a slot that may be claimed is not: nobody is there, or others are before it."""
-    since = max(slot.queued_at, slot.due_at or Moment(0), around.pauses.last_resumed(slot.base))
-    long = around.now - since >= micros(rules.ring_again)
-    lately = around.last_claims.get(slot.kind, Moment(0)) > around.now - micros(rules.ring_again)
-    if long and not lately and not around.holders_by_kind.get(slot.kind):
-        alone = not any(around.holders_by_kind.values())
+def _queued(slot: Slot, context: WaitContext, rules: Rules) -> tuple[str, Mapping[str, str | int]]:
+    """Explain why a claimable slot is not claimed: no worker, or other slots come first."""
+    since = max(slot.queued_at, slot.due_at or Moment(0), context.pauses.last_resumed(slot.base))
+    long = context.now - since >= micros(rules.ring_again)
+    lately = context.last_claims.get(slot.kind, Moment(0)) > context.now - micros(rules.ring_again)
+    if long and not lately and not context.holders_by_kind.get(slot.kind):
+        alone = not any(context.holders_by_kind.values())
         return ("no_worker" if alone else "kind_unclaimed"), {"kind": slot.kind, "since": since}
-    return ("behind" if around.ahead else "next"), {"ahead": around.ahead}
+    return ("behind" if context.ahead else "next"), {"ahead": context.ahead}
 
 
 def _format_moment(value: str | int) -> str:

@@ -1,4 +1,4 @@
-"""Those who work: the same crew answers rings in a scheduler's process or looks for work in a process of its own."""
+"""Workers: answer rings in the process of a scheduler, or poll for slots in a process of their own."""
 
 from __future__ import annotations
 
@@ -25,18 +25,13 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Indexer
 
 
-CLAIM_SPACING = timedelta(milliseconds=10)  # a worker that keeps up claims at most this often, and so in batches
-RECONCILE_SPACING = timedelta(milliseconds=500)  # a worker's own reconciler looks at most this often
-
-
-def no_sweep(limit: int) -> int:  # noqa: ARG001 - there is nothing, however little is asked
-    """Remove nothing, where the work leaves nothing behind."""
-    return 0
+CLAIM_SPACING = timedelta(milliseconds=10)  # the minimum time between two claims, so that a worker claims batches
+RECONCILE_SPACING = timedelta(milliseconds=500)  # the minimum time between two passes of a worker's own reconciler
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerParts:
-    """What one process works with."""
+    """The parts that the workers of one process share."""
 
     store: Store
     notifier: Notifier
@@ -46,14 +41,14 @@ class WorkerParts:
     period: timedelta
     retention: timedelta
     claim_batch: int
-    sweep: Callable[[int], int] = no_sweep  # removes rows that nobody needs, at most so many; returns how many
+    sweep: Callable[[int], int] | None = None  # deletes at most so many rows that are garbage; returns how many
     failpoint: Callable[[str], None] = no_failpoint
 
 
 class LocalWorker:
-    """Works in this process, with parts that are made where they are needed.
+    """Works in this process. It creates its parts on first use.
 
-    Only the maker of the parts is pickled; each process opens its own database.
+    Pickling keeps only the function that makes the parts, so each process opens its own database.
     """
 
     def __init__(self, make: Callable[[], WorkerParts]) -> None:
@@ -71,14 +66,13 @@ class LocalWorker:
 
     @property
     def parts(self) -> WorkerParts:
-        """The parts of this process, made once."""
         with self._mutex:
             if self._parts is None:
                 self._parts = self._make()
             return self._parts
 
     def run(self, ring: Ring) -> None:
-        """Answer one ring; after `stop` it goes unanswered, and is rung again for others."""
+        """Answer one ring. After `stop` it does nothing; the reconciler rings again."""
         parts = self.parts
         with self._mutex:
             if self._stopped:
@@ -87,29 +81,29 @@ class LocalWorker:
                 self._executor = _make_executor(parts)
                 self._executor.heartbeat.start()
         self._executor.run(ring)
-        parts.notifier.notify()  # there is room for another ring: without this the reconciler would wait for its period
+        parts.notifier.notify()  # wake the reconciler, which can send another ring now
 
     def wake(self) -> None:
-        """Wake everybody who is in `work`, in any process."""
+        """Wake all workers that are in `work`, in any process."""
         self.parts.notifier.notify()
 
     def work(self) -> None:
-        """Look for work until SIGTERM or SIGINT; then give everything back."""
-        shift = PollingWorker(self.parts)
+        """Poll for slots until SIGTERM or SIGINT, then release everything."""
+        worker = PollingWorker(self.parts)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: shift.stop())
+            signal.signal(number, lambda *_: worker.stop())
         _relax_garbage_collection()
-        shift.run()
+        worker.run()
 
     def stop(self) -> None:
-        """Let everybody who is in `run` give back what they hold, at their next checkpoint."""
+        """Let all calls of `run` release their slots at the next checkpoint. Does not wait."""
         with self._mutex:
             self._stopped = True
             if self._executor is not None:
                 self._executor.stop()
 
     def close(self) -> None:
-        """Close the database, when nobody is in `run` any more."""
+        """Close the database. No call of `run` may be active."""
         self.stop()
         if self._executor is not None:
             self._executor.heartbeat.stop()
@@ -119,7 +113,7 @@ class LocalWorker:
 
 
 class PollingWorker:
-    """One worker with a reconciler beside it: whoever is alive keeps the whole alive."""
+    """One worker with its own reconciler, so that a single process is enough for all work."""
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
@@ -146,7 +140,7 @@ class PollingWorker:
         )
 
     def run(self) -> None:
-        """Look for work until `stop`; then give everything back and close the parts."""
+        """Poll for slots until `stop`, then release everything and close the parts."""
         self._executor.heartbeat.start()
         thread = self._reconciler_loop.start()
         self._worker_loop.run()
@@ -159,33 +153,27 @@ class PollingWorker:
         self._parts.store.close()
 
     def stop(self) -> None:
-        """End at the next checkpoint; safe to call from a signal handler."""
+        """Stop at the next checkpoint. Safe in a signal handler."""
         self._executor.stop()
         self._worker_loop.stop()
         self._reconciler_loop.stop()
 
 
 class _WakingScheduler:
-    """The scheduler that a worker's own reconciler sees: it wakes the worker beside it.
+    """The ring carrier of a worker's own reconciler: it wakes only that worker.
 
-    The bell would wake all reconcilers too, this one included, and while work is queued they would never rest.
+    The notifier would wake all reconcilers, including this one, and they would run without a pause while work is
+    queued.
     """
 
     def __init__(self, worker: Listener) -> None:
         self._listener = worker
 
-    def start(self, crew: object) -> None:
-        """Nothing to start."""
-
     def room(self, kind: str) -> None:
-        """Need no rings."""
+        """Return None: the worker needs no rings."""
 
     def carry(self, rings: Sequence[Ring]) -> None:  # noqa: ARG002 - which rings does not matter
-        """Wake the worker."""
         self._listener.wake()
-
-    def stop(self) -> None:
-        """Nothing to stop."""
 
 
 def _make_executor(parts: WorkerParts) -> Executor:
@@ -200,14 +188,14 @@ def _make_executor(parts: WorkerParts) -> Executor:
 
 
 def _relax_garbage_collection() -> None:
-    """Spare a worker the search for garbage that is not there: rows become tuples, and tuples make no circles."""
+    """Run the garbage collector less often: rows are tuples, which form no cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 def _claim_and_run(executor: Executor, limit: int) -> timedelta | None:
-    """Work on a batch; a full one is followed at once, a small one after a moment in which more can gather."""
+    """Work on a batch. A full batch is followed at once by another one, a smaller one after a short wait."""
     done = executor.run_next(limit)
     if done:
         return timedelta() if done >= limit else CLAIM_SPACING

@@ -110,9 +110,6 @@ class _ResendingScheduler:
         self._guard = guard
         self._store = store
 
-    def start(self, crew: object) -> None:
-        """Do nothing: the workers belong to the application."""
-
     def room(self, kind: str) -> int:
         """Return the batch size, or 0 for work that has no way to send messages."""
         return LARGEST_BATCH if self._guard.works[kind].resend is not None else 0
@@ -127,6 +124,3 @@ class _ResendingScheduler:
             except Exception:
                 log.exception("ring.not_sent work=%s key=%s job=%s", job.base, job.owner, job.id)
                 return
-
-    def stop(self) -> None:
-        """Do nothing."""

@@ -274,7 +274,7 @@ class Work:
 
     def refusals(self, key: str, limit: int = 1000) -> list[Refusal]:
         """Return the refused requests for a key, with their estimated costs."""
-        return self._guard.store.list_refusals_of_owner(self.name, key, limit)
+        return self._guard.store.list_refusals(self.name, key, limit=limit)
 
 
 class _DeliveryIndexer:

@@ -1,4 +1,4 @@
-"""Indexes over the chunks of documents, each a kind of slot: how their rows are made, kept, found and removed."""
+"""Indexes over the chunks of documents: each index is a kind of slot, builds rows and searches them."""
 
 from holdfast.indexes.base import CONTENT, Found, NotEnabled, Rescores, Tools, describe_not_enabled
 from holdfast.indexes.costs import CostEstimator

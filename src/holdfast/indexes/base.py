@@ -1,8 +1,8 @@
-"""What Holdfast asks of an index, in its own database or in any store outside.
+"""The contract of an index, for indexes in Holdfast's own database and in external stores.
 
-Rows belong to a chunk and a recipe and are written if absent: a late worker writes the same row or none. An index
-need not know which of its rows are served; whoever searches checks each hit (`catalog.visibility`). So it may answer
-from caches, and rows that nobody needs any more only cost room until they are swept.
+A row belongs to a chunk and a recipe and is written only if absent, so a late worker writes the same row or none. An
+index need not know which of its rows are served: the search checks every hit (`catalog.visibility`). Therefore an index
+may answer from caches, and unneeded rows only cost space until garbage collection removes them.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from holdfast.llm import MeteredProvider, PaidAnswerCache
 
 
-CONTENT = "content"  # the slot that the slots of all indexes need
-CHUNK_LIST_VERSION = 2  # of how a text is divided and which headings a chunk stands under
+CONTENT = "content"  # the slot that all index slots depend on
+CHUNK_LIST_VERSION = 2  # of chunk boundaries and heading paths
 WORD_CACHE_MEGABYTES = 60
 
 
 def chunk_list_spec(base: Base) -> Mapping[str, Any]:
-    """Return all that the list of a document's chunks depends on beside its bytes."""
+    """Return all settings that the chunk list of a document depends on, beside its bytes."""
     return {"size": base.settings.chunk_size, "overlap": base.settings.chunk_overlap, "version": CHUNK_LIST_VERSION}
 
 
 class NotEnabled(StateConflict):
-    """This index cannot run with the providers of the base; it counts neither as failed nor as degraded."""
+    """The index cannot run with the providers of the base. It counts neither as failed nor as degraded."""
 
     def __init__(self, message: str, subcode: str = "") -> None:
         super().__init__("not_enabled", message)
@@ -44,12 +44,14 @@ class NotEnabled(StateConflict):
 
 
 def describe_not_enabled(not_enabled: Mapping[str, NotEnabled]) -> dict[str, Problem]:
-    """Return why a base cannot have some indexes, by their kinds."""
-    return {kind: Problem(code=one.subcode or one.reason, message=str(one)) for kind, one in not_enabled.items()}
+    """Return the reasons why a base cannot have some indexes, by kind."""
+    return {
+        kind: Problem(code=error.subcode or error.reason, message=str(error)) for kind, error in not_enabled.items()
+    }
 
 
 class Found(NamedTuple):
-    """A chunk that an index proposes, and how well it fits; scores of one query compare with each other only."""
+    """A chunk that an index proposes, with its score. Scores are comparable only within one query."""
 
     chunk: int
     score: float
@@ -57,27 +59,27 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What an index is made with."""
+    """The dependencies that the constructor of an index receives."""
 
     database: Database
     memos: PaidAnswerCache
     embedder: MeteredProvider
     speaker: MeteredProvider  # the language model
-    here: MeteredProvider  # this machine: it embeds for nothing, and has no language model
-    words_memory: int = WORD_CACHE_MEGABYTES  # megabytes that are kept of words where that is quicker than the database
+    here: MeteredProvider  # this machine: embeds for free, has no language model
+    words_memory: int = WORD_CACHE_MEGABYTES  # megabytes for the cache of words on SQLite
 
     def embedder_of(self, base: Base) -> MeteredProvider:
-        """Return who embeds what is indexed in a base from now on."""
+        """Return the provider that embeds new content of a base."""
         return self.here if base.settings.embedding == OFFLINE else self.embedder
 
     def speaker_of(self, base: Base) -> MeteredProvider:
-        """Return the language model that a base may ask; one that is nobody, where it may ask none."""
+        """Return the language model of a base; its `chat_model` is None if the base may use none."""
         return self.here if base.settings.chat == NO_CHAT else self.speaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One document on its way into an index."""
+    """One document to be indexed."""
 
     task: Task
     base: Base
@@ -87,65 +89,67 @@ class Work:
 
     @contextmanager
     def guarded(self) -> Iterator[Transaction]:
-        """Open a transaction for rows in our own database; it refuses when the work is no longer ours."""
+        """Open a transaction for rows in our own database; it raises if this worker has lost its claim."""
         with self.task.guarded() as connection:
             yield self.database.wrap_connection(connection)
 
 
 @runtime_checkable
 class Together(Protocol):
-    """An index in our own database that can leave the rows of a small work to the transaction that publishes it.
+    """An index in our own database that can defer the rows of a small document to the publishing transaction.
 
-    They are then written together with those of other documents.
+    The worker then writes the rows of many documents in one transaction.
     """
 
     def ready(self, work: Work) -> Mapping[int, Any] | None:
-        """Return the rows of all pieces by chunk, if they can be had at once and are few; else `fill` is called."""
+        """Return the rows of all pieces by chunk, if they are few and available now; else None, and `fill` runs."""
         ...
 
     def keep(self, tx: Transaction, recipe: int, rows: Mapping[int, Any]) -> None:
-        """Write rows whose chunk has none yet."""
+        """Write the rows of chunks that have none yet."""
         ...
 
 
 @runtime_checkable
 class Rescores(Protocol):
-    """An index that can also score chunks that only other channels found, such as one by similarity."""
+    """An index that can also score chunks which only other channels found, for example by similarity."""
 
     def scores(self, recipe: Recipe, query: str, chunks: Sequence[int]) -> tuple[Mapping[int, float], float]:
-        """Return the scores of these chunks, and the score that means nothing, such as the mean over the base."""
+        """Return the scores of these chunks, and the neutral score, such as the mean over the base."""
         ...
 
 
 class Index(Protocol):
-    """Keeps rows by recipe and chunk, and finds them.
+    """Stores rows by recipe and chunk, and searches them.
 
-    Each index is a channel of the search: a package that registers one under the entry point `holdfast.indexes` needs
-    to do nothing else to be built, searched, listed and offered in API, CLI and page.
+    Each index is a search channel. A package registers its class under the entry point `holdfast.indexes`. Holdfast
+    then builds and searches the index, and offers it in API, CLI and page:
+
+        [project.entry-points."holdfast.indexes"]
+        backwards = "my_package:BackwardsIndex"
     """
 
     kind: str
 
     def spec(self, base: Base) -> Mapping[str, Any]:
-        """Return all that a row depends on beside its chunk, or raise `NotEnabled` with the reason."""
+        """Return all settings that a row depends on beside its chunk, or raise `NotEnabled` with the reason."""
         ...
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
-        """Return those of the chunks that have no row yet."""
+        """Return the chunks that have no row yet."""
         ...
 
     def prepare(self, works: Sequence[Work]) -> None:
-        """See the works of many documents before they are filled one by one; what is best done together is done here.
+        """Receive the work of many documents before `fill` runs for each, to do in bulk what is cheaper in bulk.
 
-        It may fail: whatever is not ready then is done, or fails, in `fill`.
+        An error here fails no document: `fill` does what is not ready then.
         """
         ...
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
-        """Make and keep the rows of the work's pieces; return the chunks that can never have one, and why.
+        """Write the rows of the work's pieces; return the chunks that can never have one, with the error of each.
 
-        Rows in a store outside the transaction are kept under chunk and recipe as well, so that writing them twice
-        or late does no harm.
+        An external store keeps rows under chunk and recipe as well, so that a repeated or late write does no harm.
         """
         ...
 
@@ -154,21 +158,21 @@ class Index(Protocol):
         ...
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
-        """Propose chunks for a query, best first; `within` names the only ones that count."""
+        """Return the best chunks for a query, best first; `within` limits the search to these chunks."""
         ...
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
-        """Name the chunks that have a row, in ascending order, from behind `after` on."""
+        """Return the chunks with a row, in ascending order, after the chunk `after`."""
         ...
 
     def forget(self, recipe: Recipe) -> None:
-        """Remove what is kept for a recipe beside its rows, which are gone; nobody will use it again."""
+        """Remove everything else that belongs to a recipe. Its rows are gone, and nothing uses it again."""
         ...
 
     def tend(self, recipe: Recipe) -> None:
-        """Do what keeps queries quick; called now and then, by any worker."""
+        """Do maintenance that keeps queries fast; any worker calls this from time to time."""
         ...
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close open resources."""
         ...

@@ -1,4 +1,4 @@
-"""The slot `content`: a document becomes a list of chunks. What its indexes are built from."""
+"""The slot `content`: reads a document once and divides it into the list of chunks that all its indexes use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ContentIndexer:
-    """Reads a document once for all its indexes."""
+    """Builds the slot `content`."""
 
     def __init__(
         self,
@@ -46,23 +46,23 @@ class ContentIndexer:
         self._catalogue = catalogue
         self._blobs = blobs
         self._garbage_collector = sweeper
-        self._home = home  # where a reader unpacks its libraries if the temporary folder is not suitable
+        self._home = home  # readers unpack libraries here if the temporary folder is unsuitable
         self._chunk_lists = ChunkLists(database)
         self._prefetched: dict[Ticket, tuple[Base, Item, Recipe]] = {}
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """Look up many documents at once."""
+        """Look up many documents in one query."""
         self._prefetched = self._look_up([task.ticket for task in tasks])
 
     def build(self, task: Task) -> BuildResult:
-        """Read, divide, and write the list."""
+        """Read the document, split it, and write the list of chunks."""
         ticket = task.ticket
         known = self._prefetched.pop(ticket, None) or self._look_up([ticket]).get(ticket)
         base, document, recipe = known or (None, None, None)
         if base is None or recipe is None or document is None or document.blob is None:
             raise Permanent("unknown_document", "The document is not there any more; it has been deleted.")
         task.checkpoint(stage="reading")
-        fetched = document.kind is ItemKind.URL  # its name is what people call it; the file has one of its own
+        fetched = document.kind is ItemKind.URL  # a page has a display name; the fetched file has its own
         name = str(document.metadata.get("file", document.name)) if fetched else document.name
         reading = read(self._blobs.path(document.blob), name, fetched=fetched, spare=self._home)
         task.checkpoint(stage="chunking")
@@ -80,8 +80,8 @@ class ContentIndexer:
         return BuildResult(rows=last, recipe=recipe.id)
 
     def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
-        """Write the last portion of each list, which is the only one of a small document."""
-        portions = [one.built.rows for one in completions]
+        """Write the last batch of each list; a small document has no other batch."""
+        portions = [completion.built.rows for completion in completions]
         self._chunk_lists.write(self._database.wrap_connection(connection), cast("list[ChunkBatch]", portions))
 
     def _look_up(self, tickets: Sequence[Ticket]) -> dict[Ticket, tuple[Base, Item, Recipe]]:
@@ -97,11 +97,13 @@ class ContentIndexer:
         }
 
     def remove(self, task: Task) -> None:
-        """Remove the lists, the chunks with everything made for them, the bytes, and the row last."""
         self.remove_all([task])
 
     def remove_all(self, tasks: Sequence[Task]) -> None:
-        """Remove all of many documents, each step for all of them."""
+        """Remove many documents: lists, chunks with their rows, the files, and the items last.
+
+        Each step runs for all documents.
+        """
 
         def go_on() -> None:
             for task in tasks:
@@ -110,7 +112,9 @@ class ContentIndexer:
         tickets = [task.ticket for task in tasks]
         self._garbage_collector.remove_owners([ticket.owner for ticket in tickets], go_on)
         _, documents = self._catalogue.read_for_tickets(tickets)
-        for document in documents.values():  # before the row, which alone knows its name; that it goes is durable
+        for (
+            document
+        ) in documents.values():  # before the item, which alone has the file name; the deletion is durable already
             if document.blob is not None:
                 self._blobs.remove(document.blob)
         self._database.write(
@@ -124,33 +128,33 @@ def _delete_documents(tx: Transaction, items: Sequence[int]) -> None:
 
 
 def _split_into_parts(reading: ExtractedText, rules: ChunkingRules) -> Iterator[ChunkDraft]:
-    """Divide a text into chunks, each under its real heading path.
+    """Split a text into chunks, each with its heading path.
 
-    A title from the metadata is added only where it is needed: above the opening chunk, and above chunks that stand
-    under no level-1 heading. A level-1 heading names the document itself, so below it an edited title changes nothing.
+    A title from the metadata is added only to the first chunk and to chunks under no level-1 heading. A level-1 heading
+    names the document already, so an edited title leaves the chunks below it unchanged.
     """
     text = reading.text
     tops = _find_top_headings(text, reading.title) if reading.title else None
     for ordinal, chunk in enumerate(split_into_chunks(text, rules)):
-        headings, said = chunk.headings, text[chunk.start : chunk.end]
+        headings, content = chunk.headings, text[chunk.start : chunk.end]
         if reading.title and tops is not None and (ordinal == 0 or not tops.covers(chunk)):
-            headings = headings if said.startswith(reading.title) else (reading.title, *headings)
-        yield ChunkDraft(chunk.start, chunk.own_start, chunk.end, headings, said)
+            headings = headings if content.startswith(reading.title) else (reading.title, *headings)
+        yield ChunkDraft(chunk.start, chunk.own_start, chunk.end, headings, content)
 
 
 class _TopHeadings(NamedTuple):
-    """The level-1 headings of a text: their places, and their words."""
+    """The level-1 headings of a text: their positions and titles."""
 
     starts: set[int]
     titles: set[str]
 
     def covers(self, chunk: ChunkSpan) -> bool:
-        """Tell whether a chunk begins with a level-1 heading or stands under one."""
+        """Return whether a chunk starts with a level-1 heading or is below one."""
         return chunk.start in self.starts or bool(chunk.headings and chunk.headings[0] in self.titles)
 
 
 def _find_top_headings(text: str, title: str) -> _TopHeadings | None:
-    """Return the level-1 headings; None if the title is a heading of the text itself, where it has its place."""
+    """Return the level-1 headings; None if the title is itself a heading of the text."""
     tops = _TopHeadings(set(), set())
     for block in parse_blocks(text):
         if block.level and strip_markdown(block.title) == title:

@@ -1,9 +1,8 @@
-"""Estimates what a refused request would have cost: the tokens that are not paid for yet, at the prices of today.
+"""Estimates the cost of a refused request: the tokens that are not paid yet, at today's prices.
 
-A document that is indexed costs nothing, because every answer about it is known. Of one that is being indexed, the
-chunks count that have no paid answer yet. Before it is read, a text file counts by its size; the size of other files
-says little about their text, and they count when they have been read. It is an estimate for the list of refused
-requests; nothing is decided by it.
+An indexed document costs nothing, because every answer about it is cached. For a document that is being indexed, the
+chunks without a paid answer count. Before a document is read, a text file counts by its size; other files count only
+after they are read, because their size says little about their text. The estimate is for display; no decision uses it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 EMBEDDING_INDEXES = frozenset({"vector"})  # indexes that pay for embeddings of chunks
 CHAT_INDEXES = frozenset({"graph", "questions"})  # indexes that ask a language model about chunks
-SAMPLE = 50  # chunks that are weighed; the others count as much on average
+SAMPLE = 50  # chunks whose tokens are counted; the total is extrapolated
 UNKNOWN_PRICE = Price()
 
 
@@ -40,7 +39,7 @@ class CostEstimator:
         self._tools = tools
 
     def __call__(self, tx: Transaction, owners: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
-        """Estimate what is left to pay for documents, by base and owner; other owners cost nothing."""
+        """Return the unpaid cost of documents by base and owner; other owners cost nothing."""
         numbers = {int(owner): (base, owner) for base, owner in owners if owner.isdecimal()}
         if not numbers:
             return {}
@@ -48,7 +47,7 @@ class CostEstimator:
         for document, kind, state, *_ in slots_of_documents(tx, numbers):
             states.setdefault(document, {})[kind] = SlotState(state)
         ids = {int(base) for base, _ in numbers.values()}
-        bases = {one.id: one for one in read_bases(tx, ids)}
+        bases = {known.id: known for known in read_bases(tx, ids)}
         return {
             numbers[item.id]: self._estimate_unpaid(tx, bases[item.base], item, states[item.id])
             for item in read_items(tx, states)
@@ -56,7 +55,7 @@ class CostEstimator:
         }
 
     def estimate_file(self, base: Base, item: str, size: int) -> float:
-        """Estimate what a file costs that is not there yet."""
+        """Estimate the cost of a file that is not stored yet."""
         if not _is_text(item):
             return 0.0
         tokens = size // BYTES_PER_TOKEN + 1
@@ -78,7 +77,7 @@ class CostEstimator:
         return self._price(base, pending, tokens, chunks)
 
     def _price(self, base: Base, kinds: Sequence[str], tokens: int, chunks: int) -> float:
-        """Return the price of chunks with so many tokens for some indexes; 0 where no price is known."""
+        """Return the price of chunks with this many tokens for some indexes; 0 where no price is known."""
         embedder, speaker = self._tools.embedder_of(base), self._tools.speaker_of(base)
         embedding, chat = (
             self._price_of_model(embedder, embedder.embedding_model),

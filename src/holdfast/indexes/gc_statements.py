@@ -1,4 +1,4 @@
-"""Statements that remove what no list names any more."""
+"""Statements of the garbage collector for chunks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _some_listed(*conditions: Any) -> Any:
 
 
 def _is_deleted(owner: Any) -> Condition:
-    """Hold when every slot of an owner is being deleted."""
+    """Return the condition that every slot of an owner is being deleted."""
     return ~select(slots.c.id).where(slots.c.owner_id == owner, slots.c.state != literal_column("'deleting'")).exists()
 
 
@@ -73,7 +73,7 @@ SELECT_DOOMED_CHUNKS = _chunks_with_base.where(CHUNK_DOOMED).limit(LIMIT)
 _row = batch(id=int)
 REMOVE_CHUNKS = delete(chunks).where(CHUNK_DOOMED, chunks.c.id.in_(select(_row.c.id)))
 
-# What is left of owners that are being deleted; a build of theirs is refused, so nothing is listed again.
+# Owners that are being deleted: the store rejects their builds, so nothing is listed again.
 _row = batch(owner_id=int)
 COUNT_LISTED_CHUNKS = (
     select(list_entries.c.owner_id, func.count())
@@ -103,7 +103,7 @@ SELECT_ORPHAN_CHUNKS = select(chunks.c.id).where(
 _row = batch(id=int)
 SELECT_EXISTING_CHUNKS = select(chunks.c.id).where(chunks.c.id.in_(select(_row.c.id)))
 
-# All chunks of some owners, in two statements: each reads one of the two partial indexes that begin with the owner.
+# All chunks of some owners. Two statements, because each can use one of the two partial indexes by owner.
 _row = batch(owner_id=int)
 _own = select(chunks.c.id, chunks.c.owner_id, owners.c.base).select_from(
     _row.join(owners, owners.c.id == _row.c.owner_id).join(chunks, chunks.c.owner_id == owners.c.id)

@@ -1,11 +1,11 @@
-"""Builds the slot of any index over the chunks of a document: only chunks without a row cost anything."""
+"""Builds the slot of any index. Only chunks without a row cost anything."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from holdfast.catalog import ChunkLists, error_to_json
+from holdfast.catalog import ChunkLists, fault_to_json
 from holdfast.engine import BuildResult
 from holdfast.errors import Permanent, WorkError
 from holdfast.indexes import statements as sql
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Task
     from holdfast.indexes.base import Index
 
-LOOKUP_BATCH = 500  # chunks looked up at once
-PREPARE_BATCH = 4_000  # chunks of many documents that are prepared together
+LOOKUP_BATCH = 500  # chunks per lookup
+PREPARE_BATCH = 4_000  # chunks that are prepared in bulk
 
 
 class DocumentPlan(NamedTuple):
-    """What one document needs."""
+    """The work that one document needs."""
 
     work: Work
     chunk_count: int  # in its list
-    was_incomplete: bool  # what is served so far lacks something
+    was_incomplete: bool  # the served build has missing chunks
 
 
 class ChunkIndexer:
@@ -48,7 +48,10 @@ class ChunkIndexer:
         hopeless: frozenset[str] = frozenset(),
         given_up: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """`hopeless` are the codes of failures that are those of the whole base, once `given_up` (or at once)."""
+        """Create the indexer.
+
+        `hopeless` are error codes that fail the whole base: a permanent error at once, others when `given_up` is true.
+        """
         self.index = index
         self._deferring_index = index if isinstance(index, Together) else None
         self._fatal_codes = hopeless
@@ -59,7 +62,7 @@ class ChunkIndexer:
         self._prepared_plans: dict[Ticket, DocumentPlan] = {}
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """Look at many documents at once, and prepare together what is better done so."""
+        """Plan many documents, and let the index prepare them in bulk."""
         self._prepared_plans = {}
         for task in tasks:
             task.checkpoint()
@@ -67,7 +70,7 @@ class ChunkIndexer:
         self.index.prepare([plan.work for plan in self._prepared_plans.values() if plan.work.pieces])
 
     def build(self, task: Task) -> BuildResult | None:
-        """Fill in what is absent and publish; a few chunks may be missing, and are named."""
+        """Write the absent rows and publish; a few chunks may be missing, and are recorded with their errors."""
         try:
             return self._build(task)
         except WorkError as error:
@@ -95,25 +98,25 @@ class ChunkIndexer:
         return built
 
     def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
-        """Write the rows that were left for the transaction that publishes."""
+        """Write the rows that were deferred to the publishing transaction."""
         by_recipe: dict[int, dict[int, Any]] = {}
-        for one in completions:
-            by_recipe.setdefault(cast("int", one.built.recipe), {}).update(cast("dict[int, Any]", one.built.rows))
+        for completion in completions:
+            built = completion.built
+            by_recipe.setdefault(cast("int", built.recipe), {}).update(cast("dict[int, Any]", built.rows))
         for recipe, rows in by_recipe.items():
             cast("Together", self.index).keep(self._database.wrap_connection(connection), recipe, rows)
 
     def remove(self, task: Task) -> None:
-        """Remove all rows of the document, of every recipe."""
         self.remove_all([task])
 
     def remove_all(self, tasks: Sequence[Task]) -> None:
-        """Remove all rows of many documents, of every recipe, in portions that know nothing of documents."""
+        """Remove all rows of many documents, of every recipe, in batches across documents."""
         slots = [[task.ticket.slot] for task in tasks]
         with self._database.reading() as tx:
-            found = read_owner_chunks(tx, [task.ticket.owner for task in tasks])
+            by_base = read_owner_chunks(tx, [task.ticket.owner for task in tasks])
             lacking = tx.run(sql.SELECT_INCOMPLETE_SLOTS, slots)
-        for base in {base for _, _, base in found}:
-            chunks = [chunk for chunk, _, one in found if one == base]
+        for base, owned in by_base.items():
+            chunks = [chunk for chunk, _ in owned]
             recipes = self._catalogue.recipes(base, self.index.kind)
             for first in range(0, len(chunks), LOOKUP_BATCH):
                 for task in tasks:
@@ -124,16 +127,16 @@ class ChunkIndexer:
             self._database.write(lambda tx: tx.run(sql.DELETE_MISSING_OF_DELETED_SLOTS, lacking), durable=False)
 
     def _plan(self, task: Task) -> DocumentPlan:
-        """Find out what is to be done; nothing ever, where the base can no longer have this index."""
+        """Plan one document; a base that cannot have this index any more is a permanent error."""
         try:
             return next(iter(self._plan_all([task])))
         except NotEnabled as error:
             raise Permanent(error.reason, str(error)) from error
 
     def _plan_all(self, tasks: Sequence[Task]) -> list[DocumentPlan]:
-        """Find out what is to be done: the recipe, the list, and the chunks that have no row.
+        """Find the recipe, the chunk list and the chunks without a row, for as many tasks as can be prepared together.
 
-        Of many tasks only as many as can be prepared together are looked at, but always the first.
+        The first task is always included.
         """
         tickets = [task.ticket for task in tasks]
         bases, _ = self._catalogue.read_for_tickets(tickets)
@@ -172,21 +175,21 @@ class ChunkIndexer:
         ]
 
     def _find_incomplete(self, tickets: Sequence[Ticket]) -> set[int]:
-        """Return the slots that lack something now, which a new build would have to take back."""
+        """Return the slots with missing chunks; a new build must update these records."""
         with self._database.reading() as tx:
             return {slot for (slot,) in tx.run(sql.SELECT_INCOMPLETE_SLOTS, [[ticket.slot] for ticket in tickets])}
 
     def _record_missing(self, tx: Transaction, task: Task, refused: Mapping[int, WorkError]) -> None:
-        """Write down what is missing, in the transaction that publishes."""
+        """Record the missing chunks in the publishing transaction."""
         tx.run(sql.CLEAR_MISSING, slot_id=task.ticket.slot)
         tx.run(
             sql.NOTE_MISSING,
-            [[task.ticket.slot, chunk, error_to_json(error)] for chunk, error in refused.items()],
+            [[task.ticket.slot, chunk, fault_to_json(error)] for chunk, error in refused.items()],
         )
 
 
 def _take_first_batch(tasks: Sequence[Task], listed: Mapping[OwnerId, Sequence[int]]) -> list[Task]:
-    """Return the first tasks, as many as have not too many chunks together, and at least one."""
+    """Return the first tasks with at most `PREPARE_BATCH` chunks together, and at least one task."""
     chosen: list[Task] = []
     chunks = 0
     for task in tasks:
@@ -198,7 +201,6 @@ def _take_first_batch(tasks: Sequence[Task], listed: Mapping[OwnerId, Sequence[i
 
 
 def _too_much_missing(refused: Mapping[int, WorkError], listed: int) -> Permanent:
-    """Say that too many chunks were refused, and why the first was."""
     first = next(iter(refused.values()))
     return Permanent(
         "too_much_missing",

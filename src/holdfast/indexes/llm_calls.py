@@ -1,45 +1,40 @@
-"""What a language model says about chunks: from memos, and only then from the model, several at once.
+"""Calls of a language model, several at once, about chunks or other subjects.
 
-As with vectors, an answer is stored the moment it arrives and used as read back. What is wrong with one chunk costs no
-other its answer; what is wrong with the provider stops the work, and whatever arrived before is kept.
+An error about one subject leaves the others alone. An error of the provider stops the work; answers that arrived
+before it are kept.
 """
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from holdfast.catalog import ChunkText
 from holdfast.content.token_estimate import estimate_tokens
 from holdfast.errors import WorkError
-from holdfast.llm import AnswerLookup, Charge, PaidAnswer, Usage, answer_key, never_stop, require_budget, usage_of
+from holdfast.indexes.paid_answers import Reply, assign_to_chunks, fetch_answers
+from holdfast.llm import AnswerLookup, Charge, answer_key, never_stop
 from holdfast.llm.failures import SINGLE_TEXT_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
-    from holdfast.catalog import Base, ChunkText
+    from holdfast.catalog import Base
     from holdfast.engine import Ticket
-    from holdfast.llm import Completion, MeteredProvider, OnCompletion, PaidAnswerCache, Provider
+    from holdfast.indexes.paid_answers import ChunkResults
+    from holdfast.llm import MeteredProvider, PaidAnswerCache, Provider, Usage
 
-PROMPT_OVERHEAD_TOKENS = 1_000  # tokens that a question and its answer need beside the text, for a budget
-MAX_CONCURRENT_CALLS = 8  # calls under way; the provider may allow fewer
-CHUNK_ERROR_CODES = SINGLE_TEXT_CODES | {
-    "bad_answer"
-}  # even after a repair: asking again would cost the same and bring the same
+Topic = TypeVar("Topic")
 
-
-class ChunkAnswers(NamedTuple):
-    """What came of some chunks: answers by chunk, and the chunks for which there is none."""
-
-    answers: Mapping[int, str]
-    refused: Mapping[int, WorkError]
+PROMPT_OVERHEAD_TOKENS = 1_000  # tokens of a prompt and its answer beside the text, for the budget
+MAX_CONCURRENT_CALLS = 8  # the provider may allow fewer
+# `bad_answer` comes after a repair turn: another call would cost the same and most likely fail again.
+CHUNK_ERROR_CODES = SINGLE_TEXT_CODES | {"bad_answer"}
 
 
-class ChunkLlmCalls:
-    """Asks one kind of question about chunks: `make` asks the model about one of them and returns what is kept."""
+class LlmCalls(Generic[Topic]):
+    """Calls a model about topics; `make` calls it about one topic and returns the text to store."""
 
     def __init__(
         self,
@@ -48,7 +43,7 @@ class ChunkLlmCalls:
         *,
         kind: str,
         recipe: str,
-        make: Callable[[Provider, ChunkText, OnCompletion], str],
+        make: Callable[[Provider, Topic], tuple[str, Usage]],
     ) -> None:
         self._provider = provider
         self._paid_cache = memos
@@ -58,114 +53,81 @@ class ChunkLlmCalls:
 
     @property
     def model(self) -> str:
-        """What answers depend on beside the chunk."""
+        """Model and version, part of every cache key."""
         return f"{self._provider.chat_model}@{self._provider.version}"
 
-    def ask(
-        self, base: Base, ticket: Ticket, pieces: Sequence[ChunkText], go_on: Callable[[int], None]
-    ) -> Generator[ChunkAnswers, None, None]:
-        """Ask about chunks of one document, in parts; `go_on` is told how many are done, and may raise.
+    @property
+    def _charge(self) -> Charge:
+        """The ledger entry for cached answers."""
+        return Charge(kind=self._kind, model=self.model, texts=0)
 
-        Whoever stops reading closes this: what is under way and paid for is then waited for and kept.
-        """
-        keyed: dict[str, list[ChunkText]] = {}
-        for piece in pieces:
-            keyed.setdefault(answer_key(self._kind, f"{self.model}/{self._recipe}", piece.whole), []).append(piece)
-        done = 0
-        with closing(self._ask_in_parts(base, ticket, keyed)) as parts:
-            for part in parts:
-                yield part
-                done += len(part.answers) + len(part.refused)
-                go_on(done)
-
-    def _ask_in_parts(
-        self, base: Base, ticket: Ticket, keyed: Mapping[str, Sequence[ChunkText]]
-    ) -> Generator[ChunkAnswers, None, None]:
-        """Ask for what is not known yet; whatever arrives is kept before it is used, also if nobody reads on."""
-        tenant = base.settings.tenant
-        uses = {key: AnswerLookup(ticket, key, [piece.chunk for piece in some]) for key, some in keyed.items()}
-        known = self._paid_cache.find_answers(tenant, list(uses.values()), self._saved_bill)
-        if known:
-            yield _assign_to_chunks(keyed, {key: value.decode() for key, value in known.items()}, {})
-        wanted = {key: some[0] for key, some in keyed.items() if key not in known}
-        require_budget(
-            self._paid_cache,
-            base,
-            sum(estimate_tokens(piece.whole) + PROMPT_OVERHEAD_TOKENS for piece in wanted.values()),
-        )
-        left = threading.Event()
-        for key, said in self._run_calls(
-            self._provider.charge_to(base, self._kind, ticket=ticket), wanted, left.is_set
-        ):
-            if isinstance(said.answer, WorkError):
-                part = _assign_to_chunks(keyed, {}, {key: said.answer})
-            else:
-                entry = PaidAnswer(
-                    ticket, key, said.answer.encode(), uses[key].chunks, said.usage.tokens_in, said.usage.tokens_out
-                )
-                stored = self._paid_cache.store_answers(tenant, [entry])
-                part = _assign_to_chunks(keyed, {key: stored.get(key, entry.value).decode()}, {})
-            if not left.is_set():
-                try:
-                    yield part
-                except GeneratorExit:
-                    left.set()
+    def cache_key(self, text: str) -> str:
+        """Return the key under which the answer about a text is cached."""
+        return answer_key(self._kind, f"{self.model}/{self._recipe}", text)
 
     def _run_calls(
-        self, provider: Provider, wanted: Mapping[str, ChunkText], enough: Callable[[], bool] = never_stop
-    ) -> Iterator[tuple[str, _CallResult]]:
-        """Ask several at once, and give out each answer as it arrives; no new call begins after a failure."""
+        self, provider: Provider, wanted: Mapping[str, Topic], stop: Callable[[], bool] = never_stop
+    ) -> Iterator[tuple[str, Reply | WorkError]]:
+        """Run several calls at once and yield each result as it arrives; after a failure, start no new call."""
         waiting = iter(wanted.items())
-        under_way: dict[Future[_CallResult], str] = {}
+        under_way: dict[Future[Reply | WorkError], str] = {}
         failure: WorkError | None = None
         with ThreadPoolExecutor(MAX_CONCURRENT_CALLS, thread_name_prefix="holdfast-speaker") as pool:
             while True:
-                while (
-                    failure is None
-                    and not enough()
-                    and len(under_way) < MAX_CONCURRENT_CALLS
-                    and (one := next(waiting, None))
-                ):
-                    under_way[pool.submit(self._run_call, provider, one[1])] = one[0]
+                while failure is None and not stop() and len(under_way) < MAX_CONCURRENT_CALLS:
+                    key, topic = next(waiting, (None, None))
+                    if key is None or topic is None:
+                        break
+                    under_way[pool.submit(self._run_call, provider, topic)] = key
                 if not under_way:
                     break
                 ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    key, answer = under_way.pop(future), future.result()
-                    if isinstance(answer.answer, WorkError) and answer.answer.code not in CHUNK_ERROR_CODES:
-                        failure = answer.answer
+                    key, result = under_way.pop(future), future.result()
+                    if isinstance(result, WorkError) and result.code not in CHUNK_ERROR_CODES:
+                        failure = result
                     else:
-                        yield key, answer
+                        yield key, result
         if failure is not None:
             raise failure
 
-    def _run_call(self, provider: Provider, piece: ChunkText) -> _CallResult:
-        """Ask about one chunk; what it cost is known even if nothing came of it."""
-        bill: list[Completion] = []
+    def _run_call(self, provider: Provider, topic: Topic) -> Reply | WorkError:
         try:
-            answer: str | WorkError = self._call_model(provider, piece, bill.append)
+            text, usage = self._call_model(provider, topic)
         except WorkError as error:
-            answer = error
-        return _CallResult(answer, sum(map(usage_of, bill), Usage()))
-
-    @property
-    def _saved_bill(self) -> Charge:
-        """What a known answer is entered under."""
-        return Charge(kind=self._kind, model=self.model, texts=0)
+            return error
+        return Reply(text.encode(), usage.tokens_in, usage.tokens_out)
 
 
-class _CallResult(NamedTuple):
-    """What came of one chunk, and what it cost."""
+class ChunkLlmCalls(LlmCalls[ChunkText]):
+    """Calls a model about chunks."""
 
-    answer: str | WorkError
-    usage: Usage
+    def ask(
+        self, base: Base, ticket: Ticket, pieces: Sequence[ChunkText], go_on: Callable[[int], None]
+    ) -> Generator[ChunkResults, None, None]:
+        """Call the model about chunks of one document, and yield the answers in parts.
 
+        `go_on` receives the number of chunks done and may raise. A caller that stops early closes this generator:
+        calls under way are then awaited and stored.
+        """
+        keyed: dict[str, list[ChunkText]] = {}
+        for piece in pieces:
+            keyed.setdefault(self.cache_key(piece.whole), []).append(piece)
+        chunks = {key: [piece.chunk for piece in same] for key, same in keyed.items()}
 
-def _assign_to_chunks(
-    keyed: Mapping[str, Sequence[ChunkText]], made: Mapping[str, str], refused: Mapping[str, WorkError]
-) -> ChunkAnswers:
-    """Give every chunk the answer to its text."""
-    return ChunkAnswers(
-        answers={piece.chunk: value for key, value in made.items() for piece in keyed[key]},
-        refused={piece.chunk: error for key, error in refused.items() for piece in keyed[key]},
-    )
+        def call(
+            keys: Sequence[str], stop: Callable[[], bool]
+        ) -> Iterator[tuple[dict[str, Reply], dict[str, WorkError]]]:
+            provider = self._provider.charge_to(base, self._kind, ticket=ticket)
+            for key, result in self._run_calls(provider, {key: keyed[key][0] for key in keys}, stop):
+                yield ({}, {key: result}) if isinstance(result, WorkError) else ({key: result}, {})
+
+        parts = fetch_answers(
+            self._paid_cache,
+            base,
+            [AnswerLookup(ticket, key, same) for key, same in chunks.items()],
+            self._charge,
+            estimate=lambda key: estimate_tokens(keyed[key][0].whole) + PROMPT_OVERHEAD_TOKENS,
+            call=call,
+        )
+        return assign_to_chunks(chunks, parts, go_on)

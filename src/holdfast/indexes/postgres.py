@@ -1,7 +1,7 @@
-"""Rows of the indexes on PostgreSQL: a table for each recipe, vectors by pgvector, words as tsvector.
+"""Row stores on PostgreSQL: one table for each recipe, vectors with pgvector, words as tsvector.
 
-PostgreSQL finds words but does not rank by BM25. So the words of a query are looked up from the rarest on until there
-are enough chunks, and these are ranked here.
+PostgreSQL finds words but has no BM25 ranking. So a query collects chunks word by word, rarest word first, until there
+are enough candidates, and ranks them here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found
 from holdfast.indexes.fulltext.index import K1, B, StemmingCache, inverse_document_frequency
-from holdfast.indexes.recipe_tables import RecipeTables
+from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.llm import Vector
 
-ADVISORY_LOCK = 0x68666978  # an advisory lock of our own, so that two who make the same table wait for each other
+ADVISORY_LOCK = 0x68666978  # serialises the creation of tables and indexes
 MAX_CANDIDATES = 2_000  # chunks that are ranked for one query
-COUNT_CACHE_SECONDS = 60.0  # how long the number of rows and their length are believed
-MAX_EXACT_ROWS = 50_000  # vectors among which every one is compared
-MIN_EF_SEARCH = 100  # that an index looks at, at least
+COUNT_CACHE_SECONDS = 60.0  # how long counts and means are cached
+MAX_EXACT_ROWS = 50_000  # a table with more vectors gets an index
+MIN_EF_SEARCH = 100  # candidates of an index search, at least
 WORD = re.compile(r"[^\W_]+")
 SELECT_TABLE = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
 LOCK_TABLE_CREATION = f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"
@@ -38,7 +38,7 @@ CREATE_HNSW_INDEX = (
     "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_near ON {table} USING hnsw (vector vector_cosine_ops)"
 )
 SELECT_INDEX_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
-# Whoever makes the index of a table holds this as long as its session lives: nobody else makes or removes it.
+# A session holds this lock while it creates or drops the index of a table.
 TRY_LOCK_INDEX = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
 UNLOCK_INDEX = "SELECT pg_advisory_unlock(%s, hashtext(%s))"
 CREATE_VECTOR_TABLE = (
@@ -56,57 +56,29 @@ DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = 'holdfast') 
 END IF; END $$"""
 
 
-class _PostgresRowStore:
-    """What vectors and words have in common: rows by chunk."""
+class PostgresRowStore(TableRowStore):
+    """A row store on PostgreSQL."""
 
-    def __init__(self, database: Database, tables: RecipeTables) -> None:
-        self._database = database
-        self._tables = tables
+    placeholder = "%s"
 
-    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks without a row."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return list(chunks)
-            table = self._tables.name(recipe)
-            have = {
-                chunk for (chunk,) in tx.run_sql(f"SELECT chunk FROM {table} WHERE chunk = ANY(%s)", [list(chunks)])
-            }
-        return [chunk for chunk in chunks if chunk not in have]
+    def _select_existing(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> set[int]:
+        sql = f"SELECT chunk FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)"
+        return {chunk for (chunk,) in tx.run_sql(sql, [list(chunks)])}
 
-    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
-        """Remove rows."""
-
-        def work(tx: Transaction) -> None:
-            if self._tables.exists(tx, recipe):
-                tx.run_sql(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)", [list(chunks)])
-
-        self._database.write(work, durable=False)
-
-    def forget(self, recipe: int) -> None:
-        """Remove the table of a recipe."""
-        self._tables.drop_table(self._database, recipe)
-
-    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
-        """Name the chunks that have a row."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return []
-            table = self._tables.name(recipe)
-            rows = tx.run_sql(f"SELECT chunk FROM {table} WHERE chunk > %s ORDER BY chunk LIMIT %s", [after, limit])
-        return [chunk for (chunk,) in rows]
+    def _delete(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> None:
+        tx.run_sql(f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)", [list(chunks)])
 
 
-class PostgresVectorStore(_PostgresRowStore):
-    """Vectors of pgvector, compared by cosine."""
+class PostgresVectorStore(PostgresRowStore):
+    """Vectors in pgvector, compared by cosine."""
 
     def __init__(self, database: Database, prefix: str = "vector") -> None:
         super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [LOCK_TABLE_CREATION, CREATE_VECTOR_TABLE]))
         self._mean_vectors: dict[int, tuple[float, Any]] = {}
-        self._indexed_recipes: set[int] = set()  # recipes whose index is there
+        self._indexed_recipes: set[int] = set()  # recipes with a valid index
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
-        """Keep vectors whose chunk has none yet; they travel as binary COPY."""
+        """Write vectors of chunks that have none yet, by binary COPY."""
         _require_pgvector(tx)
         dimension = len(next(iter(vectors.values()))) // 4
         table = self._tables.ensure_table(tx, recipe, dimension=dimension)
@@ -115,7 +87,6 @@ class PostgresVectorStore(_PostgresRowStore):
         tx.run_sql(f"INSERT INTO {table} SELECT chunk, vector FROM incoming ON CONFLICT DO NOTHING")
 
     def dimension(self, recipe: int) -> int | None:
-        """Return how many numbers each vector has; None if there is none yet."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return None
@@ -123,24 +94,25 @@ class PostgresVectorStore(_PostgresRowStore):
         return rows[0][0] if rows else None
 
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
-        """Return the nearest; a vector of zeros is near to nothing.
+        """Return the nearest chunks; a zero vector is near to nothing.
 
-        Among few rows all are compared. Among many an index proposes some more than are wanted, and those are compared.
+        A small table is compared row by row. In a large table the HNSW index proposes twice as many rows as wanted, and
+        those are compared.
         """
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            asked = "[" + ",".join(map(str, query.tolist())) + "]"
+            vector = "[" + ",".join(map(str, query.tolist())) + "]"
             if within is None and self._has_index(tx, recipe):
                 tx.run_sql(
                     "SELECT set_config('hnsw.ef_search', %s, true)", [str(min(max(MIN_EF_SEARCH, 2 * limit), 1000))]
                 )
                 nearest = f"SELECT chunk, vector FROM {table} ORDER BY vector <=> %s::vector LIMIT %s"
-                values: list[Any] = [asked, asked, 2 * limit, limit]
+                values: list[Any] = [vector, vector, 2 * limit, limit]
             else:
                 nearest = f"SELECT chunk, vector FROM {table}" + ("" if within is None else " WHERE chunk = ANY(%s)")
-                values = [asked, *([] if within is None else [list(within)]), limit]
+                values = [vector, *([] if within is None else [list(within)]), limit]
             rows = tx.run_sql(
                 f"SELECT chunk, 1 - (vector <=> %s::vector) AS near FROM ({nearest}) AS nearest "
                 "WHERE vector_norm(vector) > 0 ORDER BY near DESC, chunk LIMIT %s",
@@ -149,7 +121,7 @@ class PostgresVectorStore(_PostgresRowStore):
         return [Found(*row) for row in rows]
 
     def tend(self, recipe: int) -> None:
-        """Make the index of a recipe that has grown large; others read and write meanwhile."""
+        """Create the HNSW index of a large table; others read and write meanwhile."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe) or self._has_index(tx, recipe):
                 return
@@ -158,9 +130,9 @@ class PostgresVectorStore(_PostgresRowStore):
             self._create_index(self._tables.name(recipe))
 
     def _create_index(self, table: str) -> None:
-        """Make the index of a table, unless somebody is at it; what a crash left half made is removed before.
+        """Create the index, unless another session does; first drop an invalid index that a crash has left.
 
-        While an index is made it looks like one that was left half made. Only who holds the lock can tell.
+        An index under construction is invalid as well, so only the holder of the lock can tell the two apart.
         """
         with self._database.autocommit() as tx:
             if tx.run_sql(TRY_LOCK_INDEX, [ADVISORY_LOCK, table]) != [(True,)]:
@@ -173,7 +145,7 @@ class PostgresVectorStore(_PostgresRowStore):
                 tx.run_sql(UNLOCK_INDEX, [ADVISORY_LOCK, table])
 
     def _has_index(self, tx: Transaction, recipe: int) -> bool:
-        """Tell whether the index of a recipe is there and whole."""
+        """Return whether a valid index exists."""
         if recipe not in self._indexed_recipes and tx.run_sql(
             SELECT_INDEX_VALID, [f"{self._tables.name(recipe)}_near"]
         ) == [(True,)]:
@@ -181,22 +153,20 @@ class PostgresVectorStore(_PostgresRowStore):
         return recipe in self._indexed_recipes
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
-        """Return how near the query these chunks are, and how near all are on average."""
-        found = {one.chunk: one.score for one in self.find(recipe, query, len(chunks), chunks)}
+        found = {hit.chunk: hit.score for hit in self.find(recipe, query, len(chunks), chunks)}
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return {}, 0.0
             known = self._mean_vectors.get(recipe)
             if known is None or time.monotonic() > known[0] + COUNT_CACHE_SECONDS:
                 sql = f"SELECT avg(l2_normalize(vector))::text FROM {self._tables.name(recipe)}"
-                ((told,),) = tx.run_sql(sql)
-                middle = np.fromstring(told.strip("[]"), sep=",") if told else np.zeros(len(query))
+                ((text,),) = tx.run_sql(sql)
+                middle = np.fromstring(text.strip("[]"), sep=",") if text else np.zeros(len(query))
                 known = self._mean_vectors[recipe] = (time.monotonic(), middle)
         norm = float(np.linalg.norm(query))
         return found, float(known[1] @ query) / norm if norm else 0.0
 
     def read_vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
-        """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return {}
@@ -204,8 +174,8 @@ class PostgresVectorStore(_PostgresRowStore):
             return {chunk: np.array(numbers, dtype=np.float32) for chunk, numbers in tx.run_sql(sql, [list(chunks)])}
 
 
-class PostgresFulltextStore(_PostgresRowStore):
-    """Words of chunks with their places, and the length of each chunk in words."""
+class PostgresFulltextStore(PostgresRowStore):
+    """The words of each chunk with their positions, and its length in words."""
 
     def __init__(self, database: Database, prefix: str = "fulltext") -> None:
         super().__init__(
@@ -220,72 +190,69 @@ class PostgresFulltextStore(_PostgresRowStore):
         self._sizes: dict[int, tuple[float, int, float]] = {}
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
-        """Keep headings and bodies whose chunk has none yet."""
         table = self._tables.ensure_table(tx, recipe)
         rows = []
         for chunk, parts in texts.items():
             headings, body = (WORD.findall(_strip_accents(part)) for part in parts)
             rows.append((chunk, " ".join(headings), " ".join(body), len(headings) + len(body)))
-        kept = self._configuration(tx, recipe)
+        configuration = self._configuration(tx, recipe)
         tx.run_sql_many(
-            f"INSERT INTO {table} SELECT %s, setweight(to_tsvector('{kept}', %s), 'A') || "
-            f"to_tsvector('{kept}', %s), %s ON CONFLICT DO NOTHING",
+            f"INSERT INTO {table} SELECT %s, setweight(to_tsvector('{configuration}', %s), 'A') || "
+            f"to_tsvector('{configuration}', %s), %s ON CONFLICT DO NOTHING",
             rows,
         )
 
     def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
-        """Return the chunks with the best BM25 for any of the words."""
         with self._database.reading() as tx:
             if not query or not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            kept = self._configuration(tx, recipe)
-            asked = [_to_tsquery(tx, term, kept) for term in query]
-            known = [one for one in dict.fromkeys(asked) if one]
+            configuration = self._configuration(tx, recipe)
+            words = [_to_tsquery(tx, term, configuration) for term in query]
+            known = [word for word in dict.fromkeys(words) if word]
             rows, length = self._read_size(tx, recipe)
-            counts = {one: tx.run_sql(_count_statement(table), [one])[0][0] for one in known}
-            weights = {one: inverse_document_frequency(count, rows) for one, count in counts.items() if count}
+            counts = {word: tx.run_sql(_count_statement(table), [word])[0][0] for word in known}
+            weights = {word: inverse_document_frequency(count, rows) for word, count in counts.items() if count}
             candidates = self._find_candidates(tx, table, sorted(weights, key=counts.__getitem__), within)
             scores: dict[int, float] = dict.fromkeys(candidates, 0.0)
-            for one, weight in weights.items():
-                for chunk, times, size in tx.run_sql(_term_frequency_statement(table), [one, one, list(candidates)]):
-                    said = float(times)
-                    scores[chunk] += weight * said * (K1 + 1) / (said + K1 * (1 - B + B * size / length))
-        best = sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+            for word, weight in weights.items():
+                for chunk, times, size in tx.run_sql(_term_frequency_statement(table), [word, word, list(candidates)]):
+                    frequency = float(times)
+                    scores[chunk] += weight * frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * size / length))
+        best = sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))
         return [Found(chunk, score) for chunk, score in best[:limit]]
 
     def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
-        """Return chunks in which these words follow each other."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
-            asked = " ".join(WORD.findall(_strip_accents(" ".join(words))))
-            kept = self._configuration(tx, recipe)
-            sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('{kept}', %s) LIMIT %s"
-            return [chunk for (chunk,) in tx.run_sql(sql, [asked, limit])]
+            phrase = " ".join(WORD.findall(_strip_accents(" ".join(words))))
+            configuration = self._configuration(tx, recipe)
+            sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('{configuration}', %s) LIMIT %s"
+            return [chunk for (chunk,) in tx.run_sql(sql, [phrase, limit])]
 
     def _configuration(self, tx: Transaction, recipe: int) -> str:
-        """Name how words of a recipe are kept and asked for: stemmed, or as they are."""
+        """Return the text search configuration of a recipe: with stemming or without."""
         return "holdfast" if self._stemmed(tx, recipe) else "simple"
 
     def _find_candidates(
         self, tx: Transaction, table: str, rarest_first: Iterable[str], within: Sequence[int] | None
     ) -> dict[int, None]:
-        """Collect chunks that say the words, the rarest words first, until there are enough."""
+        """Collect chunks with the words, rarest word first, until there are enough."""
         found: dict[int, None] = {}
         chosen = "" if within is None else "AND chunk = ANY(%s)"
-        for one in rarest_first:
+        for word in rarest_first:
             room = MAX_CANDIDATES - len(found)
             if room <= 0:
                 break
-            values = [one, *([] if within is None else [list(within)]), room]
+            values = [word, *([] if within is None else [list(within)]), room]
             sql = f"SELECT chunk FROM {table} WHERE words @@ %s::tsquery {chosen} ORDER BY chunk LIMIT %s"
             found |= dict.fromkeys(chunk for (chunk,) in tx.run_sql(sql, values))
         return found
 
     def _read_size(self, tx: Transaction, recipe: int) -> tuple[int, float]:
-        """Return how many rows there are and how long they are, as of a moment ago."""
+        """Return the number of rows and their mean length; cached for a minute."""
         known = self._sizes.get(recipe)
         if known is None or time.monotonic() > known[0] + COUNT_CACHE_SECONDS:
             ((rows, length),) = tx.run_sql(f"SELECT count(*), avg(length) FROM {self._tables.name(recipe)}")
@@ -293,10 +260,10 @@ class PostgresFulltextStore(_PostgresRowStore):
         return known[1], max(known[2], 1.0)
 
 
-def _to_tsquery(tx: Transaction, term: Term, kept: str) -> str:
-    """Return a term as PostgreSQL asks for it: stemmed, or not, as the words were when they were kept."""
+def _to_tsquery(tx: Transaction, term: Term, configuration: str) -> str:
+    """Return a term as tsquery text, with the configuration that indexed the words."""
     words = " & ".join(f"'{word}'{':*' if term.prefix else ''}" for word in WORD.findall(_strip_accents(term.text)))
-    return str(tx.run_sql(f"SELECT to_tsquery('{kept}', %s)::text", [words])[0][0]) if words else ""
+    return str(tx.run_sql(f"SELECT to_tsquery('{configuration}', %s)::text", [words])[0][0]) if words else ""
 
 
 def _count_statement(table: str) -> str:
@@ -304,7 +271,7 @@ def _count_statement(table: str) -> str:
 
 
 def _term_frequency_statement(table: str) -> str:
-    """Return a statement that tells how often each candidate says a word; in a heading it counts twice."""
+    """Return a statement for the frequency of a word in each candidate; a heading counts twice."""
     return (
         "SELECT chunk, (SELECT sum(CASE weight WHEN 'A' THEN 2 ELSE 1 END) FROM unnest(words) AS word, "
         "unnest(word.weights) AS weight WHERE array_to_tsvector(ARRAY[word.lexeme]) @@ %s::tsquery), length "
@@ -313,14 +280,16 @@ def _term_frequency_statement(table: str) -> str:
 
 
 def _strip_accents(text: str) -> str:
-    """Take the accents off, as FTS5 does."""
+    """Remove accents, as FTS5 does."""
     if text.isascii():
         return text
-    return "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
+    return "".join(
+        character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character)
+    )
 
 
 def _encode_copy_rows(vectors: Mapping[int, bytes]) -> Iterable[bytes]:
-    """Write rows in the binary format of COPY; pgvector wants the numbers' bytes the other way round."""
+    """Encode rows in the binary COPY format; pgvector expects big-endian numbers."""
     yield b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
     for chunk, vector in vectors.items():
         numbers = np.frombuffer(vector, dtype=np.float32)

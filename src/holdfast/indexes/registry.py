@@ -1,4 +1,4 @@
-"""The indexes there are: ours and those of other packages, all found by the entry point `holdfast.indexes`."""
+"""The installed indexes, built-in and of other packages, found by the entry point `holdfast.indexes`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 ENTRY_POINT_GROUP = "holdfast.indexes"
-LATE_WORKER_GRACE = timedelta(days=1)  # after which no worker is expected that was at it when a recipe was doomed
+LATE_WORKER_GRACE = timedelta(days=1)  # no worker of a doomed recipe runs longer
 
 
 @cache
 def _load_entry_points() -> Mapping[str, EntryPoint]:
-    """Return what the installed packages offer; to look for it takes longer than to open a library."""
+    """Return the installed indexes. Cached, because reading package metadata takes longer than opening a library."""
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
@@ -46,7 +46,6 @@ class IndexRegistry:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds there are."""
         return sorted({*self._points, *self._loaded})
 
     def __getitem__(self, kind: str) -> Index:
@@ -58,7 +57,7 @@ class IndexRegistry:
         return self._loaded[kind]
 
     def check_enabled(self, base: Base) -> tuple[list[str], dict[str, NotEnabled]]:
-        """Return the indexes that the base wants and can have, and why it cannot have the others."""
+        """Return the indexes that the base has selected and can run, and the reasons for the others."""
         can: list[str] = []
         cannot: dict[str, NotEnabled] = {}
         for kind in base.settings.indexes:
@@ -70,7 +69,7 @@ class IndexRegistry:
         return can, cannot
 
     def recipes(self, base: Base, kind: str) -> list[Recipe]:
-        """Return the recipes by which rows of this kind were made, newest first."""
+        """Return the recipes of a kind of index in a base, newest first."""
         return self._catalogue.recipes(base.key, kind)
 
     def drop(self, base: str, chunks: Sequence[int]) -> None:
@@ -80,9 +79,9 @@ class IndexRegistry:
                 self[kind].drop(recipe, chunks)
 
     def maintain(self, limit: int) -> None:
-        """Tend the next index, and look through its next portion for rows whose chunk is gone, round and round.
+        """Do one step of maintenance: tend an index, or remove a portion of its orphan rows. Steps repeat in rounds.
 
-        What a late worker left in a store outside our transaction is found by nobody else.
+        Only this finds rows that a late worker has left in an external store.
         """
         if next(self._maintenance, None) is None:
             self._maintenance = self._maintenance_steps(limit)
@@ -108,7 +107,10 @@ class IndexRegistry:
                 self._catalogue.doom(recipe)
 
     def _remove_unused_recipe(self, kind: str, recipe: Recipe, limit: int) -> Iterator[int]:
-        """Remove the rows of a recipe that nobody uses; the recipe itself later, so that late rows are found, too."""
+        """Remove the rows of an unused recipe; remove the recipe itself only after `LATE_WORKER_GRACE`.
+
+        Until then, rows of late workers are still found.
+        """
         while chunks := self[kind].scan(recipe, 0, limit):
             self[kind].drop(recipe, chunks)
             yield len(chunks)
@@ -118,34 +120,32 @@ class IndexRegistry:
         yield 0
 
     def _remove_unused_list_recipe(self, recipe: Recipe, *, wanted: bool) -> None:
-        """Remove a recipe of lists, which has no rows, when nobody uses it."""
+        """Remove an unused recipe of chunk lists, which has no rows."""
         if not wanted:
             self._catalogue.doom(recipe)
         if self._catalogue.unused(recipe, LATE_WORKER_GRACE):
             self._catalogue.remove_recipe(recipe)
 
     def _tend(self, kind: str, recipe: Recipe) -> None:
-        """Keep queries quick; where that fails now it is tried in the next round, and holds up nothing else."""
+        """Tend an index. An error is logged and does not stop the round; the next round tries again."""
         try:
             self[kind].tend(recipe)
         except StoreError:
             log.exception("index.not_tended kind=%s recipe=%d", kind, recipe.id)
 
     def _current_specs(self) -> set[tuple[str, str, str]]:
-        """Name the recipes by which documents would be indexed now."""
+        """Return the specs that new builds would use, as (base, kind, spec)."""
         bases = self._catalogue.bases()
         return {(base.key, kind, text) for base in bases for kind, text in self.specs(base).items()}
 
     def specs(self, base: Base) -> dict[str, str]:
-        """Return, for its lists and for each index that the base can have, all that they depend on."""
+        """Return the current spec of the chunk lists and of each enabled index, by kind."""
         indexed = {kind: self[kind].spec(base) for kind in self.check_enabled(base)[0]}
         return {kind: spec_text(spec) for kind, spec in {CONTENT: chunk_list_spec(base), **indexed}.items()}
 
     def garbage_collector(self) -> ChunkGarbageCollector:
-        """Return the sweeper over all of them."""
         return ChunkGarbageCollector(self._tools.database, self)
 
     def close(self) -> None:
-        """Close those that were used."""
         for index in self._loaded.values():
             index.close()

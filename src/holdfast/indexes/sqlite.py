@@ -1,6 +1,7 @@
-"""Rows of the indexes on SQLite: a table for each recipe, and vectors in memory beside it.
+"""Row stores on SQLite: one table for each recipe, with copies of vectors and words in memory.
 
-A table of its own keeps what one base says from weighing words for another, and goes as a whole when its recipe does.
+With a table of its own, a base does not influence the word weights of another base, and removing a recipe is one DROP
+TABLE.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from holdfast.catalog import note_removal
 from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
 from holdfast.indexes.fulltext.bm25_cache import BYTES_PER_ENTRY, Postings
 from holdfast.indexes.fulltext.index import BODY_WEIGHT, HEADING_WEIGHT, StemmingCache, fts5_tokenizer, to_fts5_query
-from holdfast.indexes.recipe_tables import RecipeTables
+from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
 from holdfast.indexes.vector.vector_cache import VectorCache
 
 if TYPE_CHECKING:
@@ -30,52 +31,60 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.llm import Vector
 
-LOAD_BATCH = 5_000  # vectors read at once
-COUNT_CACHE_SECONDS = 60.0  # how often rows are counted, to see whether many in memory are gone
-WORD_COUNT_CACHE_SECONDS = 600.0  # how long it is believed how many chunks say a word, which only tells whether most do
-DEAD_SHARE = 0.25  # of rows in memory that are gone from the table, above which all are read anew
-SMALL_INDEX_CHUNKS = 1_000  # chunks in which every word is looked up quickly
-MAX_CACHED_WORDS = 20_000  # words whose number of chunks is remembered
-MAX_CACHED_CHUNKS = 500_000  # chunks of a recipe; the words of more are not kept in memory
+LOAD_BATCH = 5_000  # vectors per query
+COUNT_CACHE_SECONDS = 60.0  # how long the number of rows is cached
+WORD_COUNT_CACHE_SECONDS = 600.0  # the same for a word; it only decides whether the word is common
+DEAD_SHARE = 0.25  # of rows in memory without a row in the table, above which all are read again
+SMALL_INDEX_CHUNKS = 1_000  # below this, common words are fast as well
+MAX_CACHED_WORDS = 20_000  # words with a cached count or token
+MAX_CACHED_CHUNKS = 500_000  # a recipe with more chunks has no copy in memory
 CREATE_VOCABULARY_TABLE = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS temp.{table}_places USING fts5vocab(main, {table}, instance)"
 )
-HIGHEST_CHARACTER = "\U0010ffff"  # follows every token that begins with what it is added to
+HIGHEST_CHARACTER = "\U0010ffff"  # appended to a prefix, sorts after every token with this prefix
 VARINT_CONTINUES = 0x80
-FTS5_STATE = (1, 10)  # its totals and its list of segments, by their ids: every write changes them
+FTS5_STATE = (1, 10)  # ids of the totals and the segment list in `_data`: every write changes them
 SELECT_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 CREATE_VECTOR_TABLE = """CREATE TABLE IF NOT EXISTS {table}
     (seq INTEGER PRIMARY KEY AUTOINCREMENT, chunk INTEGER NOT NULL UNIQUE, vector BLOB NOT NULL)"""
 CREATE_TEXT_TABLE = """CREATE VIRTUAL TABLE IF NOT EXISTS {table}
     USING fts5(headings, body, tokenize = '{words}')"""
-SCRATCH_TABLES = {True: "stemmed", False: "whole"}  # tables on which FTS5 is asked what it makes of a word
-MAX_IN_VALUES = 500  # values in one IN (...)
+SCRATCH_TABLES = {True: "stemmed", False: "whole"}  # scratch tables of the tokenizer
+MAX_IN_VALUES = 500  # per IN (...)
 
 
-class SqliteVectorStore:
-    """Vectors as bytes, in the order in which they came, so that a copy in memory reads only what is new."""
+class SqliteRowStore(TableRowStore):
+    """A row store on SQLite."""
+
+    placeholder = "?"
+
+    def _select_existing(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> set[int]:
+        found: set[int] = set()
+        for first in range(0, len(chunks), MAX_IN_VALUES):
+            values = list(chunks[first : first + MAX_IN_VALUES])
+            marks = ", ".join("?" * len(values))
+            sql = f"SELECT {self.key} FROM {self._tables.name(recipe)} WHERE {self.key} IN ({marks})"
+            found |= {chunk for (chunk,) in tx.run_sql(sql, values)}
+        return found
+
+    def _delete(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> None:
+        sql = f"DELETE FROM {self._tables.name(recipe)} WHERE {self.key} = ?"
+        tx.run_sql_many(sql, [(chunk,) for chunk in chunks])
+
+
+class SqliteVectorStore(SqliteRowStore):
+    """Vectors as bytes, numbered in order of insertion, so that the copy in memory reads only new rows."""
 
     def __init__(self, database: Database, prefix: str = "vector") -> None:
-        self._database = database
-        self._tables = RecipeTables(prefix, SELECT_TABLE, [CREATE_VECTOR_TABLE])
+        super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [CREATE_VECTOR_TABLE]))
         self._caches: dict[int, _CachedVectors] = {}
         self._mutex = threading.Lock()
 
-    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks without a vector."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return list(chunks)
-            have = _select_existing(tx, f"SELECT chunk FROM {self._tables.name(recipe)} WHERE chunk IN", chunks)
-        return [chunk for chunk in chunks if chunk not in have]
-
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
-        """Keep vectors whose chunk has none yet."""
         table = self._tables.ensure_table(tx, recipe)
         tx.run_sql_many(f"INSERT OR IGNORE INTO {table} (chunk, vector) VALUES (?, ?)", list(vectors.items()))
 
     def dimension(self, recipe: int) -> int | None:
-        """Return how many numbers each vector has; None if there is none yet."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return None
@@ -83,57 +92,36 @@ class SqliteVectorStore:
         return rows[0][0] // 4 if rows else None
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
-        """Remove vectors."""
-
-        def work(tx: Transaction) -> None:
-            if self._tables.exists(tx, recipe):
-                tx.run_sql_many(
-                    f"DELETE FROM {self._tables.name(recipe)} WHERE chunk = ?", [(chunk,) for chunk in chunks]
-                )
-
-        self._database.write(work, durable=False)
+        super().drop(recipe, chunks)
         with self._mutex:
             if recipe in self._caches:
                 self._caches[recipe].rows.discard(chunks)
 
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
-        """Return the nearest, from memory."""
         with self._mutex:
             rows = self._refresh_cache(recipe)
-            return [] if rows is None else [Found(*one) for one in rows.find(query, limit, within)]
+            return [] if rows is None else [Found(*hit) for hit in rows.find(query, limit, within)]
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
-        """Return how near the query these chunks are, and how near all are on average."""
         with self._mutex:
             rows = self._refresh_cache(recipe)
             return ({}, 0.0) if rows is None else (rows.scores(query, chunks), rows.mean_score(query))
 
     def read_vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
-        """Return the vectors of chunks, as far as they are known."""
         with self._mutex:
             rows = self._refresh_cache(recipe)
             return {} if rows is None else rows.vectors(chunks)
 
-    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
-        """Name the chunks that have a vector."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return []
-            table = self._tables.name(recipe)
-            rows = tx.run_sql(f"SELECT chunk FROM {table} WHERE chunk > ? ORDER BY chunk LIMIT ?", [after, limit])
-        return [chunk for (chunk,) in rows]
-
     def forget(self, recipe: int) -> None:
-        """Remove the table of a recipe, and what is in memory of it."""
-        self._tables.drop_table(self._database, recipe)
+        super().forget(recipe)
         with self._mutex:
             self._caches.pop(recipe, None)
 
     def tend(self, recipe: int) -> None:
-        """Nothing to do: what is in memory is quick."""
+        """Do nothing: vectors in memory need no index."""
 
     def _refresh_cache(self, recipe: int) -> VectorCache | None:
-        """Bring the copy of a recipe up to date, and return it."""
+        """Load new rows into the copy of a recipe and return it; None if the recipe has no rows."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return None
@@ -150,16 +138,17 @@ class SqliteVectorStore:
             return copy.rows
 
 
-class SqliteFulltextStore:
-    """Words of chunks in FTS5, whose row ids are the chunks, and in memory those that were asked for.
+class SqliteFulltextStore(SqliteRowStore):
+    """Words of chunks in FTS5, whose row ids are the chunks, and the posting lists of queried words in memory.
 
-    `memory` is how many megabytes are kept, of all recipes together. With none of it FTS5 is asked each time, as it is
-    where a recipe has too many chunks.
+    `memory` is the limit of the copies in megabytes, for all recipes together. With 0, and for recipes with too many
+    chunks, FTS5 answers every query.
     """
 
+    key = "rowid"
+
     def __init__(self, database: Database, prefix: str = "fulltext", *, memory: float = WORD_CACHE_MEGABYTES) -> None:
-        self._database = database
-        self._tables = RecipeTables(prefix, SELECT_TABLE, [CREATE_TEXT_TABLE])
+        super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [CREATE_TEXT_TABLE]))
         self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
         self._max_entries = int(memory * 2**20 / BYTES_PER_ENTRY)
         self._stemmed = StemmingCache()
@@ -167,39 +156,22 @@ class SqliteFulltextStore:
         self._caches: OrderedDict[int, tuple[list[tuple[bytes]], Postings]] = OrderedDict()
         self._mutex = threading.Lock()
 
-    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks without a row."""
-        with self._database.reading() as tx:
-            return self._find_absent(tx, recipe, chunks)
-
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
-        """Keep headings and bodies whose chunk has none yet."""
         table = self._tables.ensure_table(tx, recipe, words=fts5_tokenizer(stemmed=self._stemmed(tx, recipe)))
-        new = self._find_absent(tx, recipe, list(texts))
-        tx.run_sql_many(
-            f"INSERT INTO {table} (rowid, headings, body) VALUES (?, ?, ?)", [(one, *texts[one]) for one in new]
-        )
-
-    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
-        """Remove rows."""
-
-        def work(tx: Transaction) -> None:
-            if self._tables.exists(tx, recipe):
-                tx.run_sql_many(
-                    f"DELETE FROM {self._tables.name(recipe)} WHERE rowid = ?", [(chunk,) for chunk in chunks]
-                )
-                note_removal(tx, self._tables.name(recipe))  # FTS5 keeps the words until it merges
-
-        self._database.write(work, durable=False)
+        have = self._select_existing(tx, recipe, list(texts))
+        rows = [(chunk, *text) for chunk, text in texts.items() if chunk not in have]
+        tx.run_sql_many(f"INSERT INTO {table} (rowid, headings, body) VALUES (?, ?, ?)", rows)
 
     def forget(self, recipe: int) -> None:
-        """Remove the table of a recipe, and what is in memory of it."""
-        self._tables.drop_table(self._database, recipe)
+        super().forget(recipe)
         with self._mutex:
             self._caches.pop(recipe, None)
 
+    def _delete(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> None:
+        super()._delete(tx, recipe, chunks)
+        note_removal(tx, self._tables.name(recipe))  # FTS5 keeps the words until it merges
+
     def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
-        """Return the chunks with the best BM25 for any of the words."""
         with self._database.reading() as tx:
             if not query or not self._tables.exists_committed(tx, recipe):
                 return []
@@ -214,26 +186,16 @@ class SqliteFulltextStore:
                         late = list(words.added_since if within is None else words.added_since.intersection(within))
                         first = min(words.added_since)
                         found += self._search_fts5(tx, recipe, query, limit=limit, within=late, first=first)
-                    return sorted(found, key=lambda one: (-one.score, one.chunk))[:limit]
+                    return sorted(found, key=lambda hit: (-hit.score, hit.chunk))[:limit]
             return self._search_fts5(tx, recipe, query, limit=limit, within=within)
 
     def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
-        """Return chunks in which these words follow each other."""
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return []
             table = self._tables.name(recipe)
             sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? LIMIT ?"
             return [chunk for (chunk,) in tx.run_sql(sql, [f'"{" ".join(words)}"', limit])]
-
-    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
-        """Name the chunks that have a row."""
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return []
-            table = self._tables.name(recipe)
-            rows = tx.run_sql(f"SELECT rowid FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT ?", [after, limit])
-        return [chunk for (chunk,) in rows]
 
     def _search_fts5(
         self,
@@ -245,7 +207,7 @@ class SqliteFulltextStore:
         within: Sequence[int] | None,
         first: int = 0,
     ) -> list[Found]:
-        """Ask FTS5, from a chunk on."""
+        """Search with FTS5, among chunks from `first` on."""
         table = self._tables.name(recipe)
         chosen = "" if within is None else "AND rowid IN (SELECT value FROM json_each(?))"
         sql = (
@@ -268,18 +230,18 @@ class SqliteFulltextStore:
         limit: int,
         within: Sequence[int] | None,
     ) -> list[Found]:
-        """Add up what is in memory; words that are not yet there are read."""
+        """Search in memory; read the posting lists that are not cached yet."""
         if unread := {token for token in tokens if token not in words}:
             tx.run_sql(CREATE_VOCABULARY_TABLE.format(table=self._tables.name(recipe)))
         for token in unread:
-            said = self._read_occurrences(tx, recipe, token)
-            words.add_word(token, np.abs(said), headed=said < 0)
+            occurrences = self._read_occurrences(tx, recipe, token)
+            words.add_word(token, np.abs(occurrences), headed=occurrences < 0)
         found = words.find(tokens, limit, within)
         self._evict(recipe)
-        return [Found(*one) for one in found]
+        return [Found(*hit) for hit in found]
 
     def _read_occurrences(self, tx: Transaction, recipe: int, token: Token) -> NDArray[np.int64]:
-        """Read who says a word, as often as it is said; below zero where it is said in headings."""
+        """Return one chunk for each occurrence of a word, negative for an occurrence in headings."""
         sql = (
             f"SELECT group_concat(iif(col = 'body', doc, -doc)) FROM temp.{self._tables.name(recipe)}_places "
             "WHERE term >= ? AND term <= ?"
@@ -288,7 +250,7 @@ class SqliteFulltextStore:
         return _numbers(joined)
 
     def _refresh_cache(self, tx: Transaction, recipe: int) -> Postings | None:
-        """Bring the copy of a recipe up to date, and return it; None where there is to be none."""
+        """Return the current copy of a recipe; None if the recipe is too large for one."""
         table = self._tables.name(recipe)
         if self._count_chunks(tx, recipe, None) > min(self._max_entries, MAX_CACHED_CHUNKS):
             return None
@@ -304,7 +266,7 @@ class SqliteFulltextStore:
         return words
 
     def _evict(self, recipe: int) -> None:
-        """Forget what was not asked for the longest: other recipes as a whole, of this one words."""
+        """Evict the least recently used data: whole copies of other recipes, words of this one."""
         while sum(words.size for _, words in self._caches.values()) > self._max_entries:
             eldest = next(iter(self._caches))
             if eldest != recipe:
@@ -313,14 +275,14 @@ class SqliteFulltextStore:
                 return
 
     def _drop_common_words(self, tx: Transaction, recipe: int, query: Sequence[Term]) -> Sequence[Term]:
-        """Leave out the words that more than half of the chunks say: they weigh nothing, and cost most to look up."""
+        """Remove words that more than half of the chunks contain: they weigh nothing and cost most."""
         rows = self._count_chunks(tx, recipe, None)
         if rows < SMALL_INDEX_CHUNKS:
             return query
         return [term for term in query if 2 * self._count_chunks(tx, recipe, term) <= rows] or query
 
     def _count_chunks(self, tx: Transaction, recipe: int, term: Term | None) -> int:
-        """Return how many chunks say a word, or how many there are, as of a moment ago."""
+        """Return the number of chunks that contain a word, or of all chunks; cached for a while."""
         known = self._counts.get((recipe, term))
         if known is None or time.monotonic() > known[1]:
             table = self._tables.name(recipe)
@@ -330,26 +292,20 @@ class SqliteFulltextStore:
                 ((count,),) = tx.run_sql(f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", [to_fts5_query([term])])
             if len(self._counts) > MAX_CACHED_WORDS:
                 self._counts.clear()
-            believed = COUNT_CACHE_SECONDS if term is None else WORD_COUNT_CACHE_SECONDS
-            known = self._counts[recipe, term] = (count, time.monotonic() + believed)
+            seconds = COUNT_CACHE_SECONDS if term is None else WORD_COUNT_CACHE_SECONDS
+            known = self._counts[recipe, term] = (count, time.monotonic() + seconds)
         return known[0]
-
-    def _find_absent(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
-        if not self._tables.exists(tx, recipe):
-            return list(chunks)
-        have = _select_existing(tx, f"SELECT rowid FROM {self._tables.name(recipe)} WHERE rowid IN", chunks)
-        return [chunk for chunk in chunks if chunk not in have]
 
 
 class Token(NamedTuple):
-    """What a word of a query is for FTS5: a token, or all that lie between two."""
+    """The FTS5 tokens of a query word: all tokens from `first` to `last`."""
 
     first: str
     last: str
 
 
 class Fts5Tokenizer:
-    """Makes of words what FTS5 makes of them, by asking FTS5, and remembers it."""
+    """Tokenizes words with FTS5 itself, in a scratch table, and caches the tokens."""
 
     def __init__(self) -> None:
         self._scratch = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
@@ -361,7 +317,7 @@ class Fts5Tokenizer:
                 )
 
     def tokenize(self, query: Sequence[Term], *, stemmed: bool = True) -> list[Token | None]:
-        """Return what each word of a query asks for; None where it is not one word for FTS5."""
+        """Return the token of each word; None for a word that is not exactly one token in FTS5."""
         known = self._known[stemmed]
         if len(known) > MAX_CACHED_WORDS:
             known.clear()
@@ -374,17 +330,17 @@ class Fts5Tokenizer:
         rows = enumerate(term.text for term in terms)
         self._scratch.executemany(f"INSERT INTO {table} (rowid, body) VALUES (?, ?)", rows)
         found: list[list[str]] = [[] for _ in terms]
-        for place, token in self._scratch.execute(f"SELECT doc, term FROM temp.{table}_places"):
-            found[place].append(token)
+        for position, token in self._scratch.execute(f"SELECT doc, term FROM temp.{table}_places"):
+            found[position].append(token)
         self._scratch.execute("ROLLBACK")
         return [
-            Token(some[0], some[0] + HIGHEST_CHARACTER if term.prefix else some[0]) if len(some) == 1 else None
-            for term, some in zip(terms, found, strict=True)
+            Token(tokens[0], tokens[0] + HIGHEST_CHARACTER if term.prefix else tokens[0]) if len(tokens) == 1 else None
+            for term, tokens in zip(terms, found, strict=True)
         ]
 
 
 class _CachedVectors:
-    """The vectors of a recipe in memory, and how far they were read."""
+    """The vectors of a recipe in memory, and how far the table was read."""
 
     def __init__(self, dimension: int) -> None:
         self.rows = VectorCache(dimension)
@@ -392,7 +348,6 @@ class _CachedVectors:
         self._counted = time.monotonic()
 
     def load_new(self, tx: Transaction, table: str) -> None:
-        """Read what came since the last time."""
         sql = f"SELECT seq, chunk, vector FROM {table} WHERE seq > ? ORDER BY seq LIMIT ?"
         while found := tx.run_sql(sql, [self._seen, LOAD_BATCH]):
             vectors = np.frombuffer(b"".join(row[2] for row in found), dtype=np.float32)
@@ -400,7 +355,7 @@ class _CachedVectors:
             self._seen = found[-1][0]
 
     def is_stale(self, tx: Transaction, table: str) -> bool:
-        """Tell, now and then, whether too much in memory is gone from the table."""
+        """Return whether too many rows in memory are gone from the table; checked once a minute."""
         if time.monotonic() < self._counted + COUNT_CACHE_SECONDS:
             return False
         self._counted = time.monotonic()
@@ -409,23 +364,14 @@ class _CachedVectors:
 
 
 def _numbers(joined: str | None) -> NDArray[np.int64]:
-    """Read numbers that SQLite has joined, a fifth of the time that as many rows take; they come in order."""
+    """Parse numbers that SQLite has joined with commas: five times as fast as reading rows. The order is kept."""
     return np.fromstring(joined, dtype=np.int64, sep=",") if joined else np.zeros(0, dtype=np.int64)
 
 
 def _parse_varints(written: str | None) -> NDArray[np.int64]:
-    """Read numbers as FTS5 writes them: seven bits a byte, the highest first, and a bit that says that more follow."""
+    """Parse FTS5 varints: seven bits per byte, highest first; the top bit says that more bytes follow."""
     raw = np.frombuffer(bytes.fromhex(written or ""), dtype=np.uint8)
     ends = np.flatnonzero(raw < VARINT_CONTINUES)
     starts = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)[: len(ends)]
     after = np.repeat(ends, ends - starts + 1) - np.arange(len(raw))
     return np.add.reduceat((raw.astype(np.int64) % VARINT_CONTINUES) << (7 * after), starts) if len(raw) else ends
-
-
-def _select_existing(tx: Transaction, sql: str, chunks: Sequence[int]) -> set[int]:
-    """Return those of the chunks that a statement finds, some hundred at a time."""
-    found: set[int] = set()
-    for first in range(0, len(chunks), MAX_IN_VALUES):
-        named = chunks[first : first + MAX_IN_VALUES]
-        found |= {chunk for (chunk,) in tx.run_sql(f"{sql} ({', '.join('?' * len(named))})", list(named))}
-    return found

@@ -1,4 +1,4 @@
-"""Statements about slots of indexes: missing chunks, chunks that are not paid for, removed documents."""
+"""Statements about index slots: missing chunks, unpaid chunks, deleted documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.engine.store import owners, slots
 from holdfast.llm import memo_uses
 
 _gone = (items.c.base_id, items.c.id)
-_document, _source_owner = owners.alias("document"), owners.alias("looker")
+_source_owner = owners.alias("looker")
 _has_source_owner = select(_source_owner.c.id).where(owner_matches_item(_source_owner, SOURCE_PREFIX)).exists()
 _row = batch(id=int)
 REMOVE_DOCUMENTS = (
@@ -40,7 +40,7 @@ SELECT_INCOMPLETE_SLOTS = (
     select(missing_chunks.c.slot_id).where(missing_chunks.c.slot_id.in_(select(_row.c.slot_id))).distinct()
 )
 
-# Chunks of the newest list that have no more paid answers than `known`, and on each row how many there are.
+# Chunks of the newest list with at most `known` paid answers; each row has their total number.
 _newest = (
     select(func.max(list_entries.c.build))
     .where(list_entries.c.owner_id == owners.c.id)

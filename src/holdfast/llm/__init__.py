@@ -40,7 +40,6 @@ from holdfast.llm.structured_call import (
     parse_object,
     require_objects,
     require_string,
-    usage_of,
     wrap_passage,
     wrap_untrusted,
 )
@@ -49,7 +48,6 @@ from holdfast.llm.tables import memo_holds, memo_uses, memos
 if TYPE_CHECKING:
     from holdfast.llm.base import Matrix as Matrix
     from holdfast.llm.base import Vector as Vector
-    from holdfast.llm.structured_call import OnCompletion as OnCompletion
 
 __all__ = [
     "ANSWER_CUT_OFF",
@@ -97,7 +95,6 @@ __all__ = [
     "shorten",
     "split_tokens",
     "to_single_line",
-    "usage_of",
     "wrap_passage",
     "wrap_untrusted",
 ]

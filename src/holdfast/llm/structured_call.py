@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.errors import Transient
 from holdfast.llm.base import Completion, Prompt
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.llm.base import Provider
-
-    OnCompletion = Callable[[Completion], object]
 
 Result = TypeVar("Result")
 
@@ -37,40 +35,22 @@ DATA_ONLY = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What some calls cost."""
+class Usage(NamedTuple):
+    """The tokens of a structured call, of all its turns together."""
 
-    calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            calls=self.calls + other.calls,
-            tokens_in=self.tokens_in + other.tokens_in,
-            tokens_out=self.tokens_out + other.tokens_out,
-        )
 
+def call_structured(provider: Provider, prompt: Prompt, read: Callable[[str], Result]) -> tuple[Result, Usage]:
+    """Return what `read` makes of the model's answer, and the tokens used.
 
-def usage_of(completion: Completion) -> Usage:
-    """Return what one answer cost."""
-    return Usage(calls=1, tokens_in=completion.tokens_in, tokens_out=completion.tokens_out)
-
-
-def call_structured(
-    provider: Provider, prompt: Prompt, read: Callable[[str], Result], *, paid: OnCompletion | None = None
-) -> tuple[Result, Usage]:
-    """Ask, and ask once more if `read` raises ValueError; raise `bad_answer` if the second answer is no better.
-
-    Each answer is told to `paid` the moment it arrives, so that a bill is complete also when no answer can be used.
+    If `read` raises ValueError, the model gets one repair turn. A second unusable answer raises `bad_answer`.
     """
     usage, why = Usage(), ""
     for _ in range(TURNS):
         completion = provider.complete(prompt)
-        usage += usage_of(completion)
-        if paid is not None:
-            paid(completion)
+        usage = Usage(usage.tokens_in + completion.tokens_in, usage.tokens_out + completion.tokens_out)
         try:
             return read(completion.text), usage
         except ValueError as error:

@@ -1,12 +1,13 @@
-"""Answers from passages, with citations that exist.
+"""Generates an answer from passages and facts.
 
-Three things can be the outcome, and each is said: the model answered, nothing relevant was found, or there is no
-model and the best passages stand for themselves. Which passages, and which part of the graph, the caller has chosen;
-here they are cut to what fits, numbered and asked about.
+An answer has one of three outcomes: the model answered, nothing relevant was found, or there is no model and the best
+passages are returned. The caller chooses passages and facts; this module cuts them to the token budget, numbers them
+and calls the model.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,38 +19,24 @@ from holdfast.llm import (
     DATA_ONLY,
     Completion,
     Prompt,
-    Usage,
     shorten,
     to_single_line,
-    usage_of,
     wrap_untrusted,
 )
 from holdfast.llm.failures import bad_answer
 from holdfast.search.citation_stream import NO_ANSWER, CitationReader
-from holdfast.search.citations import SourceCitation, SourcePassage, cite
+from holdfast.search.citations import Citation, cite
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
-    from holdfast.llm import OnCompletion, Provider
+    from holdfast.indexes.graph import Fact
+    from holdfast.llm import Provider
+    from holdfast.search.citations import Passage
 
-__all__ = [
-    "AnswerOutcome",
-    "Context",
-    "ContextFact",
-    "GeneratedAnswer",
-    "SourceCitation",
-    "SourcePassage",
-    "build_prompt",
-    "fit_context",
-    "generate_answer",
-    "quote_passages",
-    "stream_answer",
-]
-
-BUDGET = 6000  # tokens of passages and facts
-MIN_CUT_TOKENS = 40  # tokens; what is left of a passage below that says nothing
-FACTS_DIVISOR = 3  # facts get at most one part in three of the budget
+BUDGET = 6000  # tokens for passages and facts
+MIN_CUT_TOKENS = 40  # a shorter rest of a passage is useless
+FACTS_DIVISOR = 3  # facts get at most a third of the budget
 QUESTION_LIMIT, FACT_LIMIT, PATH_LIMIT = 4000, 2000, 300  # characters
 MAX_TOKENS = 2048
 MAX_PASSAGES = 5
@@ -69,63 +56,55 @@ their text and no sources.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextFact:
-    """What the graph knows, in a line: an entity or a relation with its description; and the sources it rests on."""
-
-    text: str
-    sources: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What an answer may use, the best first."""
+    """The material of an answer, best first."""
 
     question: str
-    sources: tuple[SourcePassage, ...] = ()
-    facts: tuple[ContextFact, ...] = ()
+    sources: tuple[Passage, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
 
 class AnswerOutcome(StrEnum):
-    """How a question ended."""
+    """The outcome of a question."""
 
-    ANSWERED = "answered"  # the model answered; `text` holds markers, `citations` what they name
-    NOTHING_FOUND = "nothing_found"  # there were no sources, or the model found nothing in them
-    NO_LANGUAGE_MODEL = "no_language_model"  # nobody answered; `citations` are the best passages
+    ANSWERED = "answered"  # `text` has markers, `citations` their sources
+    NOTHING_FOUND = "nothing_found"  # no sources, or no answer in them
+    NO_LANGUAGE_MODEL = "no_language_model"  # `citations` are the best passages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedAnswer:
-    """What is told to whoever asked, and the context it was made from."""
+    """A generated answer, and the context it was made from."""
 
     outcome: AnswerOutcome
     context: Context
     text: str = ""
-    citations: tuple[SourceCitation, ...] = ()  # in the order of the answer, or the best passage first
-    cut: bool = False  # before the model had finished: at the limit of tokens, or the stream broke off
+    citations: tuple[Citation, ...] = ()  # in the order of the answer, or the best passage first
+    cut: bool = False  # at the token limit, or because the stream broke off
 
 
 def fit_context(context: Context, budget: int = BUDGET) -> Context:
-    """Return what of the context fits into so many tokens: the best sources first, the last one perhaps cut.
+    """Return the part of the context that fits into the token budget; the last source may be cut.
 
-    Of the best some words are kept in any case, or there would be nothing to answer from. A source without words is
-    left out. A fact is kept if one of its sources is, for otherwise nobody could cite it.
+    The best source always keeps some words, or there would be nothing to answer from. Blank sources are dropped. A fact
+    is kept only with one of its sources, because otherwise it could not be cited.
     """
-    facts = [fact for fact in context.facts if fact.text.strip()]
+    facts = [fact for fact in context.facts if fact.sentence.strip()]
     reserved = min(FRAME + sum(_fact_cost(fact) for fact in facts), budget // FACTS_DIVISOR) if facts else 0
     sources = list(_take_fitting_sources(context.sources, budget - reserved))
-    known = {source.id for source in sources}
+    known = {source.chunk for source in sources}
     citable = (
-        replace(fact, sources=tuple(filter(known.__contains__, fact.sources)))
+        replace(fact, chunks=tuple(filter(known.__contains__, fact.chunks)))
         for fact in facts
-        if not known.isdisjoint(fact.sources)
+        if not known.isdisjoint(fact.chunks)
     )
     room = budget - sum(map(_source_cost, sources))
     return replace(context, sources=tuple(sources), facts=tuple(_take_fitting_facts(citable, room)))
 
 
 def build_prompt(context: Context) -> Prompt:
-    """Return the prompt; the number of a source is its place in the context, from 1."""
-    numbers = {source.id: number for number, source in reversed([*enumerate(context.sources, 1)])}
+    """Return the prompt; sources are numbered by position, from 1."""
+    numbers = {source.chunk: number for number, source in reversed([*enumerate(context.sources, 1)])}
     parts = [(f"source [{number}]", _format_source(source)) for number, source in enumerate(context.sources, 1)]
     if context.facts:
         parts.append(("facts", "\n".join(_format_fact(fact, numbers) for fact in context.facts)))
@@ -137,36 +116,32 @@ def build_prompt(context: Context) -> Prompt:
     )
 
 
-def generate_answer(
-    provider: Provider, context: Context, *, budget: int = BUDGET, paid: OnCompletion | None = None
-) -> tuple[GeneratedAnswer, Usage]:
-    """Answer a question, in one call or none; `bad_answer` if the model came to its limit before it said anything."""
+def generate_answer(provider: Provider, context: Context, *, budget: int = BUDGET) -> GeneratedAnswer:
+    """Answer with at most one call; raises `bad_answer` if the model reached its limit before any text."""
     context = fit_context(context, budget)
     unasked = answer_without_model(provider, context)
     if unasked is not None:
-        return unasked, Usage()
+        return unasked
     completion = provider.complete(build_prompt(context))
-    if paid is not None:
-        paid(completion)
     reader = CitationReader(context.sources, context.question)
     reader.feed(completion.text)
     reader.finish()
-    return _finish_answer(reader, context, cut=completion.truncated), usage_of(completion)
+    return _finish_answer(reader, context, cut=completion.truncated)
 
 
 def stream_answer(
     provider: Provider, context: Context, *, budget: int = BUDGET
-) -> Generator[str | SourceCitation | GeneratedAnswer, None, None]:
-    """Answer a question as the words come: texts, and citations where their markers stand; the answer comes last.
+) -> Generator[str | Citation | GeneratedAnswer, None, None]:
+    """Yield the text and the citations as they arrive, and the answer last.
 
-    A failure in the middle is raised after what came before it. Closing this ends the request to the provider.
+    An error is raised after the text that arrived before it. Closing this generator ends the request to the provider.
     """
     context = fit_context(context, budget)
     unasked = answer_without_model(provider, context)
     if unasked is not None:
         yield unasked
         return
-    reader, cut = CitationReader(context.sources, context.question), True  # until the model says that it has finished
+    reader, cut = CitationReader(context.sources, context.question), True  # until the model reports its end
     with closing(provider.stream(build_prompt(context))) as pieces:
         for piece in pieces:
             if isinstance(piece, Completion):
@@ -178,17 +153,12 @@ def stream_answer(
 
 
 def answer_without_model(provider: Provider, context: Context) -> GeneratedAnswer | None:
-    """Return the answer that needs no language model; None if one must be asked."""
+    """Return the answer if no call is needed; None if the model must be called."""
     if not context.sources:
         return GeneratedAnswer(outcome=AnswerOutcome.NOTHING_FOUND, context=context)
-    return quote_passages(context) if provider.chat_model is None else None
-
-
-def quote_passages(context: Context, most: int = MAX_PASSAGES) -> GeneratedAnswer:
-    """Return the best passages, and say that no language model answered; or that there are none."""
-    if not context.sources:
-        return GeneratedAnswer(outcome=AnswerOutcome.NOTHING_FOUND, context=context)
-    best = enumerate(context.sources[:most], 1)
+    if provider.chat_model is not None:
+        return None
+    best = enumerate(context.sources[:MAX_PASSAGES], 1)
     return GeneratedAnswer(
         outcome=AnswerOutcome.NO_LANGUAGE_MODEL,
         context=context,
@@ -208,8 +178,8 @@ def _finish_answer(reader: CitationReader, context: Context, *, cut: bool = Fals
     )
 
 
-def _take_fitting_sources(sources: Sequence[SourcePassage], room: int) -> Iterator[SourcePassage]:
-    """Yield the first sources that fit, the last one cut if enough of it remains."""
+def _take_fitting_sources(sources: Sequence[Passage], room: int) -> Iterator[Passage]:
+    """Yield the first sources that fit; the last one is cut if enough of it remains."""
     first = True
     for source in sources:
         if not source.text.strip():
@@ -224,7 +194,7 @@ def _take_fitting_sources(sources: Sequence[SourcePassage], room: int) -> Iterat
         first, room = False, room - cost
 
 
-def _take_fitting_facts(facts: Iterable[ContextFact], room: int) -> Iterator[ContextFact]:
+def _take_fitting_facts(facts: Iterable[Fact], room: int) -> Iterator[Fact]:
     room -= FRAME
     for fact in facts:
         room -= _fact_cost(fact)
@@ -234,34 +204,28 @@ def _take_fitting_facts(facts: Iterable[ContextFact], room: int) -> Iterator[Con
 
 
 def _truncate(text: str, tokens: int) -> str:
-    """Return as much of the beginning of a text as has so many tokens."""
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if weigh(text[:middle]) <= tokens * TOKEN_WEIGHT:
-            low = middle
-        else:
-            high = middle - 1
-    return shorten(text, low)
+    """Return the beginning of a text with at most this many tokens."""
+    ends = range(1, len(text) + 1)
+    return shorten(text, bisect_right(ends, tokens * TOKEN_WEIGHT, key=lambda end: weigh(text[:end])))
 
 
-def _format_source(source: SourcePassage) -> str:
-    path = to_single_line(" > ".join((source.title or source.document, *source.headings)), PATH_LIMIT)
+def _format_source(source: Passage) -> str:
+    path = to_single_line(" > ".join((source.title or source.name, *source.headings)), PATH_LIMIT)
     return f"{path}\n\n{source.text}"
 
 
-def _format_fact(fact: ContextFact, numbers: Mapping[str, int]) -> str:
-    return f"- {to_single_line(fact.text, FACT_LIMIT)} " + "".join(
-        f"[{numbers[one]}]" for one in fact.sources if one in numbers
+def _format_fact(fact: Fact, numbers: Mapping[int, int]) -> str:
+    return f"- {to_single_line(fact.sentence, FACT_LIMIT)} " + "".join(
+        f"[{numbers[chunk]}]" for chunk in fact.chunks if chunk in numbers
     )
 
 
-def _source_cost(source: SourcePassage) -> int:
+def _source_cost(source: Passage) -> int:
     return estimate_tokens(_format_source(source)) + FRAME
 
 
-def _fact_cost(fact: ContextFact) -> int:
-    return estimate_tokens(_format_fact(fact, dict.fromkeys(fact.sources, 999))) + 1
+def _fact_cost(fact: Fact) -> int:
+    return estimate_tokens(_format_fact(fact, dict.fromkeys(fact.chunks, 999))) + 1
 
 
 # Tokens of the two lines around a part, at most.

@@ -1,8 +1,8 @@
-"""A question is answered from passages that are served, with citations that exist.
+"""Answers questions from served passages, with citations that exist.
 
-Five ways to gather what an answer may use: the passages that a search finds (`naive`), what is known of the entities in
-the question (`local`), of their relations (`global`), of both (`hybrid`), and both beside the passages (`mix`). Whoever
-asks is told which of it the answer was made from. Without a language model the best passages are the answer.
+There are five ways to collect the context of an answer: the passages of a search (`naive`), facts about the entities in
+the question (`local`), about their relations (`global`), both (`hybrid`), and both with the passages (`mix`). The
+answer contains the context it was made from. Without a language model, the best passages are the answer.
 """
 
 from __future__ import annotations
@@ -14,28 +14,26 @@ from typing import TYPE_CHECKING
 
 from holdfast.catalog import ServedPassage, to_served_passage
 from holdfast.search.answer_generation import AnswerOutcome, Context, GeneratedAnswer, generate_answer, stream_answer
-from holdfast.search.answer_generation import ContextFact as Line
-from holdfast.search.citations import SourceCitation, SourcePassage
+from holdfast.search.citations import Citation  # noqa: TC001 - schemas are made from the annotations
 from holdfast.search.fusion import GRAPH
 from holdfast.search.results import Notice  # noqa: TC001 - schemas are made from the annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from holdfast.catalog import Base, ServedChunk
+    from holdfast.catalog import Base
     from holdfast.indexes.graph import Fact, GraphQueries
-    from holdfast.llm import MeteredProvider, Usage
-    from holdfast.search.results import Hit, Hits
+    from holdfast.llm import MeteredProvider
+    from holdfast.search.citations import Passage
+    from holdfast.search.results import Hits
     from holdfast.search.search import Searcher
 
-    Passage = ServedChunk | Hit
-
 KIND = "answer"  # on the ledger
-MAX_PASSAGES = 12  # of each way to gather
+MAX_PASSAGES = 12  # of each way to collect
 
 
 class Mode(StrEnum):
-    """Ways to gather what an answer may use."""
+    """Ways to collect the context of an answer."""
 
     NAIVE = "naive"  # passages alone
     LOCAL = "local"  # from the entities in the question
@@ -52,22 +50,8 @@ OUTCOME_MESSAGES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Citation:
-    """What a marker in an answer stands for: `quote` is what stands in the document from `start` to `end`."""
-
-    number: int
-    document: int
-    name: str
-    chunk: int
-    generation: int
-    start: int
-    end: int
-    quote: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer with the passages it rests on, and the context it was made from."""
+    """An answer with its citations, and the context it was made from."""
 
     outcome: AnswerOutcome
     message: str  # what the outcome means
@@ -82,20 +66,20 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Passages and facts on their way into a context, the best first."""
+    """The passages and facts for a context, best first."""
 
     passages: dict[int, Passage]
     facts: tuple[Fact, ...] = ()
     notices: Mapping[str, Notice] = field(default_factory=dict)  # by channel
 
     def __or__(self, other: Evidence) -> Evidence:
-        """Let passages of both alternate, so that a budget cuts neither off."""
-        mine, theirs = list(self.passages.items()), list(other.passages.items())
+        """Join two sets; their passages alternate, so that the token budget cuts off neither."""
+        first, second = list(self.passages.items()), list(other.passages.items())
         merged: dict[int, Passage] = {}
-        for place in range(max(len(mine), len(theirs))):
-            for some in (mine, theirs):
-                merged.update(some[place : place + 1])
-        facts = (*self.facts, *(one for one in other.facts if one not in self.facts))
+        for position in range(max(len(first), len(second))):
+            for passages in (first, second):
+                merged.update(passages[position : position + 1])
+        facts = (*self.facts, *(fact for fact in other.facts if fact not in self.facts))
         return Evidence(merged, facts, {**other.notices, **self.notices})
 
 
@@ -109,14 +93,14 @@ class QuestionAnswerer:
         self._graph_queries = portraits
         self._provider_of = speaker_of
 
-    def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> tuple[Answer, Usage]:
-        """Answer a question, in one call of the language model or none."""
+    def ask(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Answer:
+        """Answer a question with at most one call of the language model."""
         context, found = self.build_context(base, question, mode)
-        said, usage = generate_answer(self._provider_of(base).charge_to(base, KIND), context)
-        return _answer(said, found, mode), usage
+        generated = generate_answer(self._provider_of(base).charge_to(base, KIND), context)
+        return _answer(generated, found, mode)
 
     def stream(self, base: Base, question: str, mode: Mode = Mode.MIX) -> Generator[str | Answer, None, None]:
-        """Answer as the words come, with the markers of citations; the whole answer last."""
+        """Yield the text as it arrives, with citation markers, and the whole `Answer` last."""
         context, found = self.build_context(base, question, mode)
         with closing(stream_answer(self._provider_of(base).charge_to(base, KIND), context)) as parts:
             for part in parts:
@@ -126,16 +110,15 @@ class QuestionAnswerer:
                     yield part if isinstance(part, str) else part.marker
 
     def build_context(self, base: Base, question: str, mode: Mode) -> tuple[Context, Evidence]:
-        """Gather what an answer may use, and where each source stands."""
+        """Collect what an answer may use."""
         found = self._gather(base, question, mode)
-        sources = tuple(_source(chunk, one) for chunk, one in found.passages.items())
-        facts = tuple(Line(text=one.sentence, sources=tuple(map(str, one.chunks))) for one in found.facts)
-        return Context(question=question, sources=sources, facts=facts), found
+        return Context(question=question, sources=tuple(found.passages.values()), facts=found.facts), found
 
     def _gather(self, base: Base, question: str, mode: Mode) -> Evidence:
         match mode:
             case Mode.NAIVE:
-                return self._gather_passages(base, question)
+                direct = self._searcher.direct_channels  # follow no names
+                return _to_evidence(self._searcher.search(base, question, MAX_PASSAGES, channels=direct))
             case Mode.LOCAL:
                 return self._gather_facts(base, question, ends=1)
             case Mode.GLOBAL:
@@ -147,18 +130,14 @@ class QuestionAnswerer:
                 about = self._gather_facts(base, question, ends=1) | self._gather_facts(base, question, ends=2)
                 return found | about
 
-    def _gather_passages(self, base: Base, question: str) -> Evidence:
-        """Take what words and meaning find, and follow no names."""
-        return _to_evidence(self._searcher.search_direct(base, question, MAX_PASSAGES))
-
     def _gather_facts(self, base: Base, question: str, *, ends: int) -> Evidence:
-        """Take what is said of the entities in the question (one end) or of their relations (two), and by whom.
+        """Return facts about the entities in the question (one end) or their relations (two), with their passages.
 
-        Where no language model has read the documents nothing is said of them; then names lead to the passages.
+        Without facts, which need a language model at indexing, the graph channel finds the passages.
         """
         keys = self._graph_queries.find_entity_keys(base, question)
-        facts = tuple(one for one in self._graph_queries.collect_facts(base, keys) if len(one.keys) == ends)
-        chunks = list(dict.fromkeys(chunk for one in facts for chunk in one.chunks))[:MAX_PASSAGES]
+        facts = tuple(fact for fact in self._graph_queries.collect_facts(base, keys) if len(fact.keys) == ends)
+        chunks = list(dict.fromkeys(chunk for fact in facts for chunk in fact.chunks))[:MAX_PASSAGES]
         found = self._searcher.read_served(base, GRAPH, chunks)
         if not found:
             return _to_evidence(self._searcher.search_channel(base, GRAPH, question, MAX_PASSAGES))
@@ -166,43 +145,18 @@ class QuestionAnswerer:
 
 
 def _to_evidence(hits: Hits) -> Evidence:
-    return Evidence({hit.chunk: hit for hit in hits}, notices={one.channel: one for one in hits.notices})
+    return Evidence({hit.chunk: hit for hit in hits}, notices={notice.channel: notice for notice in hits.notices})
 
 
-def _answer(said: GeneratedAnswer, found: Evidence, mode: Mode) -> Answer:
-    """Return an answer with its citations where they stand in documents, not in the sources that a model was given."""
-    places = {str(chunk): one for chunk, one in found.passages.items()}
+def _answer(generated: GeneratedAnswer, found: Evidence, mode: Mode) -> Answer:
     return Answer(
-        outcome=said.outcome,
-        message=OUTCOME_MESSAGES[said.outcome],
+        outcome=generated.outcome,
+        message=OUTCOME_MESSAGES[generated.outcome],
         mode=mode,
-        text=said.text,
-        citations=[_citation(one, places[one.source]) for one in said.citations],
-        context=[to_served_passage(places[one.id]) for one in said.context.sources if one.id in places],
-        facts=[one.text for one in said.context.facts],
-        cut=said.cut,
+        text=generated.text,
+        citations=list(generated.citations),
+        context=[to_served_passage(found.passages[source.chunk]) for source in generated.context.sources],
+        facts=[fact.sentence for fact in generated.context.facts],
+        cut=generated.cut,
         notices=list(found.notices.values()),
-    )
-
-
-def _citation(one: SourceCitation, place: Passage) -> Citation:
-    return Citation(
-        number=one.number,
-        document=place.document,
-        name=place.name,
-        chunk=place.chunk,
-        generation=place.generation,
-        start=place.start + one.start,
-        end=place.start + one.end,
-        quote=one.quote,
-    )
-
-
-def _source(chunk: int, one: Passage) -> SourcePassage:
-    return SourcePassage(
-        id=str(chunk),
-        document=one.name,
-        text=one.text,
-        title=one.title or "",
-        headings=tuple(one.headings),
     )

@@ -1,10 +1,10 @@
-"""How far each channel is trusted on a base, measured on questions that the base itself answers.
+"""Calibrates the channels of a base with questions that the base itself answers.
 
-What the channels make of these questions, among a sample of chunks, tells their weights
-(`search.calibration_questions`). How far names lead anywhere is measured on the graph itself. Measured once in a
-process, and again when a base has doubled.
+The results of the channels for these questions, among a sample of chunks, give their weights
+(`search.calibration_questions`). The trust in links between names is measured on the graph. Each process measures a
+base once, and again when the base has doubled.
 
-Where embedding costs money nothing is asked: the weights are then what is assumed before anything is measured.
+Where embedding costs money, nothing is measured and the prior weights apply.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
     from holdfast.indexes.vector.index import VectorIndex
     from holdfast.search.graph_links import GraphLinks
 
-SAMPLED_CHUNKS = 2_000  # chunks among which the answers are looked for
-SAMPLED_DOCUMENTS = 200  # that are looked at for whether another one names them
-REMEASURE_FACTOR = 2  # times as many chunks: then it is measured again
+SAMPLED_CHUNKS = 2_000  # chunks in which answers are searched
+SAMPLED_DOCUMENTS = 200  # documents checked for mentions by others
+REMEASURE_FACTOR = 2  # growth in chunks after which a base is measured again
 CACHE_SECONDS = 60.0
-CALIBRATED_CHANNELS = (FULLTEXT, VECTOR)  # measured on any base; the first is the one to beat
+CALIBRATED_CHANNELS = (FULLTEXT, VECTOR)  # measured on any base; the first is the baseline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What was measured of a base."""
+    """The measurements of a base."""
 
     weights: Mapping[str, float]
-    link_trust: float  # how far names lead anywhere
+    link_trust: float  # from 0 to 1
     recipes: Mapping[str, Recipe]
-    chunks: int  # a moment ago
-    measured_chunks: int  # chunks when it was measured
-    until: float  # it is believed until then
+    chunks: int  # at the last count
+    measured_chunks: int  # at the measurement
+    until: float  # valid until this monotonic time
 
 
 class CalibrationCache:
-    """Remembers what was measured of each base."""
+    """Remembers the calibration of each base."""
 
     def __init__(self, database: Database, indexes: IndexRegistry) -> None:
         self._database = database
@@ -61,8 +61,8 @@ class CalibrationCache:
         self._chunk_lists = ChunkLists(database)
         self._known: dict[str, Calibration] = {}
 
-    def get(self, base: Base, recipes: Mapping[str, Recipe], ties: GraphLinks | None) -> Calibration:
-        """Return what is known of a base; measure it if it is new or has doubled."""
+    def get(self, base: Base, recipes: Mapping[str, Recipe], links: GraphLinks | None) -> Calibration:
+        """Return the calibration of a base; measure it if it is new or the base has doubled."""
         known = self._known.get(base.key)
         if known is not None and time.monotonic() < known.until:
             return known
@@ -75,7 +75,7 @@ class CalibrationCache:
             sample = self._sample(base)
             known = Calibration(
                 weights=_add_unmeasured(self._measure_weights(sample, recipes), recipes),
-                link_trust=self._measure_link_trust(sample, ties),
+                link_trust=self._measure_link_trust(sample, links),
                 recipes=dict(recipes),
                 chunks=chunks,
                 measured_chunks=chunks,
@@ -85,18 +85,17 @@ class CalibrationCache:
         return known
 
     def clear(self) -> None:
-        """Forget what was measured."""
         self._known.clear()
 
     def _sample(self, base: Base) -> dict[int, int]:
-        """Choose some chunks, always the same of the same base; return whose each is."""
+        """Return a random sample of chunks with their owners, always the same for the same base."""
         with self._database.reading() as tx:
             rows = read_chunks_of_base(tx, base.key)
-        chance = random.Random(SEED)  # noqa: S311 - the same sample each time is what is wanted
+        chance = random.Random(SEED)  # noqa: S311 - a reproducible sample
         return dict(chance.sample(rows, min(SAMPLED_CHUNKS, len(rows))))
 
     def _measure_weights(self, sample: Mapping[int, int], recipes: Mapping[str, Recipe]) -> Mapping[str, float]:
-        """Ask the sample questions, and weigh the channels by their answers."""
+        """Ask the questions of the sample, and derive the weights of the channels."""
         index = cast("VectorIndex", self._indexes[VECTOR])
         names = [name for name in (*CALIBRATED_CHANNELS, QUESTIONS) if name in recipes]
         embed = (
@@ -113,44 +112,44 @@ class CalibrationCache:
             embed=embed,
             stemmed=is_stemmed(recipes[FULLTEXT].spec),
         )
-        asked = [list(samples) for samples in (pool.ask_headings(), pool.ask_sentences())]
-        measured = [calibrate(samples, CALIBRATED_CHANNELS) for samples in asked if samples]
-        # A channel that helps with one kind of question only is trusted as far as it helps with the other.
+        answered = [list(samples) for samples in (pool.ask_headings(), pool.ask_sentences())]
+        measured = [calibrate(samples, CALIBRATED_CHANNELS) for samples in answered if samples]
+        # The lower weight counts: a channel must help with both kinds of questions.
         weights = max(
             measured, key=lambda weights: weights[CALIBRATED_CHANNELS[0]], default=calibrate([], CALIBRATED_CHANNELS)
         )
         if QUESTIONS not in recipes:
             return weights
-        if not _have_same_model(recipes):  # on the way from one provider to another
+        if not _have_same_model(recipes):  # while the base changes its provider
             return add_channel(weights, QUESTIONS, [])
         recipe, pairs = recipes[QUESTIONS].id, cast("QuestionsIndex", self._indexes[QUESTIONS]).pairs
         known = pairs.read_pairs(recipe, list(pool.pieces))
-        vectors = pairs.read_vectors(recipe, [one.id for some in known.values() for one in some])
+        vectors = pairs.read_vectors(recipe, [pair.id for stored in known.values() for pair in stored])
         return add_channel(weights, QUESTIONS, list(pool.ask_pairs(known, vectors)))
 
-    def _measure_link_trust(self, sample: Mapping[int, int], ties: GraphLinks | None) -> float:
-        """Look how many documents another one names, or tells more of."""
-        if ties is None:
+    def _measure_link_trust(self, sample: Mapping[int, int], links: GraphLinks | None) -> float:
+        """Measure how many documents define a name or have a relation that another document mentions."""
+        if links is None:
             return 0.0
-        roles = ties.read_roles(list(sample))
+        roles = links.read_roles(list(sample))
         chosen: dict[int, list[tuple[str, str]]] = {}
         for chunk, owner in sample.items():
-            some = [(key, role) for key, role in roles[chunk] if role != NAMED_ROLE]
-            if some:
-                chosen.setdefault(owner, []).extend(some)
-        asked = dict(list(chosen.items())[:SAMPLED_DOCUMENTS])
-        naming = ties.find_mentions([one for some in asked.values() for one in some])
+            names = [(key, role) for key, role in roles[chunk] if role != NAMED_ROLE]
+            if names:
+                chosen.setdefault(owner, []).extend(names)
+        checked = dict(list(chosen.items())[:SAMPLED_DOCUMENTS])
+        naming = links.find_mentions([name for names in checked.values() for name in names])
         with self._database.reading() as tx:
-            owners = dict(read_chunk_owners(tx, {one for some in naming.values() for one in some}))
+            owners = dict(read_chunk_owners(tx, {chunk for chunks in naming.values() for chunk in chunks}))
         named = sum(
-            any(owners.get(chunk, owner) != owner for one in some for chunk in naming[one])
-            for owner, some in asked.items()
+            any(owners.get(chunk, owner) != owner for name in names for chunk in naming[name])
+            for owner, names in checked.items()
         )
-        return measure_link_trust(named, len(asked))
+        return measure_link_trust(named, len(checked))
 
 
 def _add_unmeasured(weights: Mapping[str, float], recipes: Mapping[str, Recipe]) -> Mapping[str, float]:
-    """Give the channels of other packages the share that is assumed before anything is measured."""
+    """Give the channels of other packages the prior share."""
     for name in recipes:
         if name not in weights and name != GRAPH:
             weights = add_channel(weights, name, [])
@@ -158,6 +157,6 @@ def _add_unmeasured(weights: Mapping[str, float], recipes: Mapping[str, Recipe])
 
 
 def _have_same_model(recipes: Mapping[str, Recipe]) -> bool:
-    """Tell whether texts and questions were embedded by the same model, so that their vectors compare."""
+    """Return whether the same model embedded texts and questions, so that their vectors are comparable."""
     vectors, questions = (json.loads(recipes[kind].spec) for kind in (VECTOR, QUESTIONS))
     return bool(vectors["model"] == questions["embedding"])

@@ -1,8 +1,8 @@
-"""Questions that a base itself answers, so that it is known what each channel should have found.
+"""Questions that a base itself answers, so that the expected hit of each channel is known.
 
-From some chunks of a sample a heading or a sentence is removed and becomes a question; the chunk that lost it is the
-answer. Questions that a language model wrote are asked as they are, each of a chunk that has others: the chunk loses
-the one that is asked, and what is left of it must lead there.
+From some chunks of a sample, a heading or a sentence is removed and becomes a question; the chunk without it is the
+expected hit. Questions by a language model are used as they are, for chunks with several: the chunk loses the question
+that is asked, and the rest of the chunk must be found.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from holdfast.indexes.questions import StoredPair
     from holdfast.llm import Vector
 
-MAX_QUESTIONS = 100  # questions of each kind
+MAX_QUESTIONS = 100  # of each kind
 SEED = 7
 DEPTH = 100
-MAX_QUESTION_CHARACTERS = 300  # characters of a question
+MAX_QUESTION_CHARACTERS = 300
 MIN_HEADING_CHARACTERS = 4
-MIN_SENTENCE_CHARACTERS = 20  # characters of a sentence that says something
-MIN_SENTENCES = 3  # sentences of a chunk that can spare one
+MIN_SENTENCE_CHARACTERS = 20
+MIN_SENTENCES = 3  # in a chunk from which one is removed
 
 
 class CalibrationQuestion(NamedTuple):
-    """A chunk that lost a part of itself, and that part."""
+    """A question, and the chunk without the text of the question."""
 
     query: str
     piece: ChunkText
@@ -52,46 +52,46 @@ class CalibrationQuestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationPool:
-    """The sample with its words and vectors, to be asked questions whose answer is known.
+    """A sample with its words and vectors, in which the questions are searched.
 
-    The other chunks of the document that is meant are no mistake, and do not count.
+    Other chunks of the expected document are neither right nor wrong, and are ignored.
     """
 
     pieces: Mapping[int, ChunkText]
     owners: Mapping[int, int]
     vectors: Mapping[int, Vector]
     embed: Callable[[Sequence[str]], list[Vector]]
-    stemmed: bool = True  # as the words of its full text are
+    stemmed: bool = True  # as in the full-text index
 
     def ask_headings(self) -> Iterator[CalibrationSample]:
-        """Ask for chunks by a heading that they lose, one of each document."""
+        """Ask for chunks by a heading that is removed from them, one per document."""
         return self._ask(list(_make_heading_questions(self.pieces, self.owners)))
 
     def ask_sentences(self) -> Iterator[CalibrationSample]:
-        """Ask for chunks by a sentence that they lose, one of each document."""
+        """Ask for chunks by a sentence that is removed from them, one per document."""
         return self._ask(list(_make_sentence_questions(self.pieces, self.owners)))
 
     def ask_pairs(
         self, known: Mapping[int, Sequence[StoredPair]], vectors: Mapping[int, Vector]
     ) -> Iterator[CalibrationSample]:
-        """Ask for chunks by one of their questions, which is then no longer theirs."""
-        pairs = {one.id: one.pair for some in known.values() for one in some}
-        chunks = {one.id: chunk for chunk, some in known.items() for one in some}
+        """Ask for chunks by one of their questions, which is removed from them."""
+        pairs = {pair.id: pair.pair for stored in known.values() for pair in stored}
+        chunks = {pair.id: chunk for chunk, stored in known.items() for pair in stored}
         chosen = list(_choose_pairs(known, self.owners))
         meant = self.embed([pairs[id_].question for id_ in chosen]) if chosen else []
         texts = {id_: (segment_text(pair.question), segment_text(pair.answer)) for id_, pair in pairs.items()}
         with (
             closing(_index_in_memory(_columns(self.pieces), stemmed=self.stemmed)) as words,
-            closing(_index_in_memory(texts)) as asked,
+            closing(_index_in_memory(texts)) as questions,
         ):
             for id_, vector in zip(chosen, meant, strict=True):
                 target, query = chunks[id_], pairs[id_].question
                 beside = self._other_chunks_of_document(target)
-                left = {one for one in pairs if one != id_ and chunks[one] not in beside}
-                said = {one: score for one, score in _search_words(asked, query) if one in left}
-                near = {one: float(vectors[one] @ vector) for one in left if one in vectors}
-                fit = combine_scores(said, near, sum(near.values()) / max(len(near), 1))
-                best = rank_chunks(fit, {one: chunks[one] for one in fit})[:DEPTH]
+                left = {pair for pair in pairs if pair != id_ and chunks[pair] not in beside}
+                by_words = {pair: score for pair, score in _search_words(questions, query) if pair in left}
+                by_meaning = {pair: float(vectors[pair] @ vector) for pair in left if pair in vectors}
+                fit = combine_scores(by_words, by_meaning, sum(by_meaning.values()) / max(len(by_meaning), 1))
+                best = rank_chunks(fit, {pair: chunks[pair] for pair in fit})[:DEPTH]
                 found = self._search_channels(target, query, vector, words, self.vectors)
                 yield CalibrationSample(target, [*found, ChannelResult(name=QUESTIONS, hits=best)])
 
@@ -99,9 +99,9 @@ class CalibrationPool:
         changed = {question.piece.chunk: question.piece for question in questions}
         meant = self.embed([question.piece.whole for question in questions]) if questions else []
         near = {**self.vectors, **dict(zip(changed, meant, strict=True))}
-        asked = [question.query for question in questions]
+        queries = [question.query for question in questions]
         with closing(_index_in_memory(_columns({**self.pieces, **changed}), stemmed=self.stemmed)) as words:
-            for target, query, vector in zip(changed, asked, self.embed(asked) if asked else [], strict=True):
+            for target, query, vector in zip(changed, queries, self.embed(queries) if queries else [], strict=True):
                 yield CalibrationSample(target, self._search_channels(target, query, vector, words, near))
 
     def _other_chunks_of_document(self, target: int) -> set[int]:
@@ -110,15 +110,15 @@ class CalibrationPool:
     def _search_channels(
         self, target: int, query: str, vector: Vector, words: sqlite3.Connection, vectors: Mapping[int, Vector]
     ) -> list[ChannelResult]:
-        """Return what words and meaning make of a question."""
+        """Return the results of full text and vectors for a question."""
         beside = self._other_chunks_of_document(target)
-        near = {chunk: float(one @ vector) for chunk, one in vectors.items() if chunk not in beside}
-        best = sorted(near.items(), key=lambda one: (-one[1], one[0]))
-        said = [hit for hit in _search_words(words, query) if hit[0] not in beside]
-        others = {chunk: near[chunk] for chunk, _ in said if chunk in near}
+        near = {chunk: float(known @ vector) for chunk, known in vectors.items() if chunk not in beside}
+        best = sorted(near.items(), key=lambda hit: (-hit[1], hit[0]))
+        by_words = [hit for hit in _search_words(words, query) if hit[0] not in beside]
+        others = {chunk: near[chunk] for chunk, _ in by_words if chunk in near}
         floor = sum(near.values()) / max(len(near), 1)
         return [
-            ChannelResult(name=FULLTEXT, hits=said),
+            ChannelResult(name=FULLTEXT, hits=by_words),
             ChannelResult(name=VECTOR, hits=best[:DEPTH], floor=floor, others=others),
         ]
 
@@ -126,51 +126,49 @@ class CalibrationPool:
 def _make_heading_questions(
     pieces: Mapping[int, ChunkText], owners: Mapping[int, int]
 ) -> Iterator[CalibrationQuestion]:
-    """Ask for chunks by a heading that they lose, one of each document."""
     seen: set[int] = set()
     for chunk, piece in pieces.items():
         if owners[chunk] in seen or len(seen) == MAX_QUESTIONS:
             continue
         own, body = split_headings(piece.text)
-        asked = own or (piece.headings[-1] if piece.headings else "")
-        if len(asked) >= MIN_HEADING_CHARACTERS:
+        heading = own or (piece.headings[-1] if piece.headings else "")
+        if len(heading) >= MIN_HEADING_CHARACTERS:
             seen.add(owners[chunk])
             left = piece._replace(text=body) if own else piece._replace(headings=piece.headings[:-1])
-            yield CalibrationQuestion(asked[:MAX_QUESTION_CHARACTERS], left)
+            yield CalibrationQuestion(heading[:MAX_QUESTION_CHARACTERS], left)
 
 
 def _make_sentence_questions(
     pieces: Mapping[int, ChunkText], owners: Mapping[int, int]
 ) -> Iterator[CalibrationQuestion]:
-    """Ask for chunks by a sentence that they lose, one of each document."""
-    chance = random.Random(SEED)  # noqa: S311 - the same questions each time
+    chance = random.Random(SEED)  # noqa: S311 - reproducible questions
     seen: set[int] = set()
     for chunk, piece in pieces.items():
         found = _long_sentences(piece.text)
         if owners[chunk] in seen or len(seen) == MAX_QUESTIONS or len(found) < MIN_SENTENCES:
             continue
         seen.add(owners[chunk])
-        asked = chance.choice(found)
+        sentence = chance.choice(found)
         yield CalibrationQuestion(
-            asked[:MAX_QUESTION_CHARACTERS], piece._replace(text=piece.text.replace(asked, " ", 1))
+            sentence[:MAX_QUESTION_CHARACTERS], piece._replace(text=piece.text.replace(sentence, " ", 1))
         )
 
 
 def _long_sentences(text: str) -> list[str]:
-    """Return the sentences of a text that say enough to be asked for."""
+    """Return the sentences that are long enough for a question."""
     starts = [0, *sentence_starts(text, 0, len(text)), len(text)]
     found = (text[first:past].strip() for first, past in pairwise(starts))
-    return [one for one in found if len(one) > MIN_SENTENCE_CHARACTERS]
+    return [sentence for sentence in found if len(sentence) > MIN_SENTENCE_CHARACTERS]
 
 
 def _choose_pairs(known: Mapping[int, Sequence[StoredPair]], owners: Mapping[int, int]) -> Iterator[int]:
-    """Choose questions to be asked, one of each document, of chunks that have others."""
-    chance = random.Random(SEED)  # noqa: S311 - the same questions each time
+    """Choose one question per document, of chunks with several."""
+    chance = random.Random(SEED)  # noqa: S311 - reproducible questions
     seen: set[int] = set()
-    for chunk, some in known.items():
-        if len(some) > 1 and owners[chunk] not in seen and len(seen) < MAX_QUESTIONS:
+    for chunk, pairs in known.items():
+        if len(pairs) > 1 and owners[chunk] not in seen and len(seen) < MAX_QUESTIONS:
             seen.add(owners[chunk])
-            yield chance.choice(some).id
+            yield chance.choice(pairs).id
 
 
 def _columns(pieces: Mapping[int, ChunkText]) -> dict[int, tuple[str, str]]:
@@ -178,7 +176,6 @@ def _columns(pieces: Mapping[int, ChunkText]) -> dict[int, tuple[str, str]]:
 
 
 def _index_in_memory(texts: Mapping[int, tuple[str, str]], *, stemmed: bool = True) -> sqlite3.Connection:
-    """Index texts by their words, in memory."""
     words = sqlite3.connect(":memory:")
     words.execute(
         f"CREATE VIRTUAL TABLE words USING fts5(headings, body, tokenize = '{fts5_tokenizer(stemmed=stemmed)}')"
@@ -189,8 +186,8 @@ def _index_in_memory(texts: Mapping[int, tuple[str, str]], *, stemmed: bool = Tr
 
 
 def _search_words(words: sqlite3.Connection, query: str) -> list[tuple[int, float]]:
-    asked = to_fts5_query(parse_query_terms(query))
-    if not asked:
+    match = to_fts5_query(parse_query_terms(query))
+    if not match:
         return []
     sql = "SELECT rowid, -bm25(words, ?, ?) AS score FROM words WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?"
-    return words.execute(sql, [HEADING_WEIGHT, BODY_WEIGHT, asked, DEPTH]).fetchall()
+    return words.execute(sql, [HEADING_WEIGHT, BODY_WEIGHT, match, DEPTH]).fetchall()

@@ -1,8 +1,8 @@
-"""Reads an answer as it comes and makes of its markers citations that exist.
+"""Parses an answer as it streams, and replaces its markers by citations that exist.
 
-A marker is a number in brackets, or several. It names a source by its place in the prompt; one that names no source is
-taken out together with the space before it. What stands in code is no marker: `argv[1]` stays what it is. Each decision
-is made when enough of the answer has come to make it, so it does not depend on the pieces in which it comes.
+A marker is one or several numbers in brackets. A number is the position of a source in the prompt. A marker without a
+known source is removed together with the space before it. Text in code is left alone: `argv[1]` is no marker. The
+parser decides only when enough of the answer has arrived, so the result does not depend on how the stream is cut.
 """
 
 from __future__ import annotations
@@ -11,60 +11,66 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.llm import THINKING_TAGS
-from holdfast.search.citations import SourceCitation, cite, last_sentence
+from holdfast.search.citations import Citation, cite, last_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.search.citations import SourcePassage
+    from holdfast.search.citations import Passage
 
-    Part = str | SourceCitation
-    Step = tuple[int, list[Part]] | None  # where a part ends and what it says; None if more must come first
+    Part = str | Citation
+    Step = tuple[int, list[Part]] | None  # end position and parts; None if more input is needed
 
-NO_ANSWER = "[NOTHING]"  # what the model says instead of an answer
-CLAIM_WINDOW = 2000  # characters of the answer in which the sentence before a marker is looked for
+NO_ANSWER = "[NOTHING]"  # the model writes this if the sources have no answer
+CLAIM_WINDOW = 2000  # characters before a marker that are searched for its sentence
 
-_OPEN, _CLOSE = "[【［", "]】］"  # noqa: RUF001 - as models write that were taught Chinese
+_OPEN, _CLOSE = "[【［", "]】］"  # noqa: RUF001 - brackets of Chinese models
 _MAX_MARKER = 48  # characters of a marker
 _MARKER_BODY = re.compile(rf"[0-9A-Za-z \t,;^\-–]{{0,{_MAX_MARKER}}}")  # noqa: RUF001 - the dash of a range
 _UNCLOSED = re.compile(rf"[{re.escape(_OPEN)}][^{re.escape(_CLOSE)}]*\Z")
-# Three digits at most: four are a year.
+# At most three digits: four are a year.
 _NUMBERS = re.compile(r"[\s^]*(?:source\s*)?\d{1,3}(?:[\s,;^]+\d{1,3})*[\s^]*", re.IGNORECASE)
 _RANGE = re.compile(r"\s*([1-9]\d{0,2})\s*[-–]\s*(\d{1,3})\s*")  # noqa: RUF001
 _NUMBER = re.compile(r"\d+")
 _UNFINISHED_MARKER = re.compile(r"[\s^]*(?:s(?:o(?:u(?:r(?:ce?)?)?)?)?)?[\d\s,;^\-–]*", re.IGNORECASE)  # noqa: RUF001
 _PLAIN = re.compile(rf"[^ \t`{re.escape(_OPEN)}]+")
 _TICKS = re.compile(r"`+")
-_FENCE = 3  # ticks that open code of many lines
+_FENCE = 3  # backticks that open a fenced block
 
 
 class CitationReader:
-    """Takes an answer in pieces and gives out what may be shown: words, and citations in place of markers."""
+    """Takes an answer in pieces and returns text and citations that can be shown.
 
-    def __init__(self, sources: Sequence[SourcePassage], question: str = "") -> None:
-        self.text = ""  # what was given out, with markers
-        self.citations: list[SourceCitation] = []
-        self.declined = False  # whether the model said that nothing was found
+    reader = CitationReader(sources, question)
+    for piece in stream:
+        show(reader.feed(piece))
+    show(reader.finish())
+    """
+
+    def __init__(self, sources: Sequence[Passage], question: str = "") -> None:
+        self.text = ""  # all returned text, with markers
+        self.citations: list[Citation] = []
+        self.declined = False  # the model wrote NO_ANSWER
         self._sources = sources
         self._question = question
-        self._recent_text = ""  # what was given out last, without markers
+        self._recent_text = ""  # the end of the returned text, without markers
         self._pending = ""
-        self._answer_started = False  # whether what the model thinks aloud is over
-        self._ticks = 0  # of the code we are in
+        self._answer_started = False  # any thinking section is over
+        self._ticks = 0  # backticks of the open fence; 0 outside
 
     def feed(self, piece: str) -> list[Part]:
-        """Take a piece and return what can be shown now; neighbouring words are one text."""
+        """Take a piece; return what can be shown now, with adjacent text joined."""
         self._pending += piece
         return self._emit(self._parse(final=False))
 
     def finish(self) -> list[Part]:
-        """Return what was held back; a marker that was never closed is dropped."""
+        """Return the pending rest; an unclosed marker is dropped."""
         return self._emit(self._parse(final=True))
 
     def _emit(self, parts: Iterator[Part]) -> list[Part]:
         given: list[Part] = []
         for part in parts:
-            if isinstance(part, SourceCitation):
+            if isinstance(part, Citation):
                 self.citations.append(part)
                 self.text += part.marker
                 given.append(part)
@@ -79,21 +85,21 @@ class CitationReader:
         return given
 
     def _parse(self, *, final: bool) -> Iterator[Part]:
-        """Yield the parts that are decided and keep the rest waiting."""
+        """Yield the parts that are decided; the rest stays pending."""
         self._answer_started = self._answer_started or self._skip_thoughts(final=final)
         if not self._answer_started:
             return
-        place = 0
-        while place < len(self._pending):
-            step = self._read_code(place, final=final) if self._ticks else self._read_prose(place, final=final)
+        position = 0
+        while position < len(self._pending):
+            step = self._read_code(position, final=final) if self._ticks else self._read_prose(position, final=final)
             if step is None:
                 break
-            place, parts = step
+            position, parts = step
             yield from parts
-        self._pending = self._pending[place:]
+        self._pending = self._pending[position:]
 
     def _skip_thoughts(self, *, final: bool) -> bool:
-        """Tell whether the answer has begun, and drop the thoughts before it; thoughts without end have no answer."""
+        """Drop a leading thinking section; return whether the answer has started."""
         opening, closing = THINKING_TAGS
         coming = self._pending.lstrip()
         if not coming.startswith(opening):
@@ -101,22 +107,22 @@ class CitationReader:
         _, ended, self._pending = coming.partition(closing) if closing in coming else ("", "", coming)
         return bool(ended)
 
-    def _read_prose(self, place: int, *, final: bool) -> Step:
+    def _read_prose(self, position: int, *, final: bool) -> Step:
         text = self._pending
-        if plain := _PLAIN.match(text, place):
+        if plain := _PLAIN.match(text, position):
             return plain.end(), [plain.group()]
-        if text[place] == "`":
-            return self._read_ticks(place, final=final)
-        opening = place
+        if text[position] == "`":
+            return self._read_ticks(position, final=final)
+        opening = position
         while opening < len(text) and text[opening] in " \t":
             opening += 1
         if opening == len(text) and not final:
             return None
         if text[opening : opening + 1] not in tuple(_OPEN):
-            return opening, [text[place:opening]]
-        return self._read_bracket(place, opening, final=final)
+            return opening, [text[position:opening]]
+        return self._read_bracket(position, opening, final=final)
 
-    def _read_bracket(self, place: int, opening: int, *, final: bool) -> Step:
+    def _read_bracket(self, position: int, opening: int, *, final: bool) -> Step:
         text = self._pending
         inside = _MARKER_BODY.match(text, opening + 1)
         end = inside.end() if inside else opening + 1
@@ -124,15 +130,15 @@ class CitationReader:
             if not final:
                 return None
             half = _UNFINISHED_MARKER.fullmatch(text, opening + 1) or NO_ANSWER.startswith(text[opening:].upper())
-            return end, [] if half else [text[place:end]]
+            return end, [] if half else [text[position:end]]
         if text[end] in _CLOSE:
             body = text[opening + 1 : end]
             if body.strip().upper() == NO_ANSWER[1:-1]:
                 self.declined = True
                 return end + 1, self._fill_gap()
             if (numbers := _numbers(body)) is not None:
-                return end + 1, self._cite_numbers(text[place:opening], numbers)
-        return opening + 1, [text[place : opening + 1]]
+                return end + 1, self._cite_numbers(text[position:opening], numbers)
+        return opening + 1, [text[position : opening + 1]]
 
     def _cite_numbers(self, space: str, numbers: Sequence[int]) -> list[Part]:
         known = [number for number in dict.fromkeys(numbers) if 0 < number <= len(self._sources)]
@@ -141,36 +147,36 @@ class CitationReader:
         return [space, *cited] if cited else self._fill_gap()
 
     def _fill_gap(self) -> list[Part]:
-        """Leave nothing; but in an open bracket a sign, or what is around the gap would become a marker."""
+        """Return nothing for a removed marker; inside an open bracket an ellipsis, so that no new marker forms."""
         return ["…"] if _UNCLOSED.search(self.text[-_MAX_MARKER:]) else []
 
-    def _read_ticks(self, place: int, *, final: bool) -> Step:
-        """Read ticks: code of many lines from here on, code within a line if it is closed there, else only ticks."""
+    def _read_ticks(self, position: int, *, final: bool) -> Step:
+        """Read backticks: a fence, an inline code span if it is closed on its line, or plain backticks."""
         text = self._pending
-        ticks = _find_ticks_end(text, place)
+        ticks = _find_ticks_end(text, position)
         if ticks == len(text) and not final:
             return None
-        count = ticks - place
+        count = ticks - position
         if count >= _FENCE:
             self._ticks = count
-            return ticks, [text[place:ticks]]
+            return ticks, [text[position:ticks]]
         for run in _TICKS.finditer(text, ticks):
             if "\n" in text[ticks : run.start()] or (run.end() == len(text) and not final):
                 break
             if run.end() - run.start() == count:
-                return run.end(), [text[place : run.end()]]
+                return run.end(), [text[position : run.end()]]
         if "\n" in text[ticks:] or final:
-            return ticks, [text[place:ticks]]
+            return ticks, [text[position:ticks]]
         return None
 
-    def _read_code(self, place: int, *, final: bool) -> Step:
-        """Read on in code of many lines, up to its end."""
+    def _read_code(self, position: int, *, final: bool) -> Step:
+        """Read on in a fenced block, up to its end."""
         text = self._pending
-        start = text.find("`", place)
+        start = text.find("`", position)
         if start < 0:
-            return len(text), [text[place:]]
-        if start > place:
-            return start, [text[place:start]]
+            return len(text), [text[position:]]
+        if start > position:
+            return start, [text[position:start]]
         end = _find_ticks_end(text, start)
         if end == len(text) and not final:
             return None
@@ -179,14 +185,14 @@ class CitationReader:
         return end, [text[start:end]]
 
 
-def _find_ticks_end(text: str, place: int) -> int:
-    while place < len(text) and text[place] == "`":
-        place += 1
-    return place
+def _find_ticks_end(text: str, position: int) -> int:
+    while position < len(text) and text[position] == "`":
+        position += 1
+    return position
 
 
 def _numbers(body: str) -> list[int] | None:
-    """Return the numbers of a marker, also of a range; None if this is no marker."""
+    """Return the numbers of a marker, with ranges expanded; None if it is no marker."""
     if span := _RANGE.fullmatch(body):
         first, last = int(span[1]), int(span[2])
         return list(range(first, last + 1))

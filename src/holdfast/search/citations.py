@@ -1,4 +1,4 @@
-"""What an answer rests on: sources, and the sentences of them that support it."""
+"""Citations: the sentence of a source that supports a claim."""
 
 from __future__ import annotations
 
@@ -15,82 +15,77 @@ from holdfast.llm import extract_stems, is_significant, shorten
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-QUOTE_LIMIT = 400  # characters of a quote
-QUESTION_WORD_WEIGHT = (
-    0.25  # what a word of the question weighs beside one of the claim: it decides where the claim is "Yes."
-)
-SMALL_WORD_WEIGHT = 0.25  # what a small word weighs beside one that says something
+    from holdfast.catalog import ServedChunk
+    from holdfast.search.results import Hit
 
-# Blank lines, the beginnings of items and rows, and headings end a sentence that has no other end.
+    Passage = ServedChunk | Hit
+
+QUOTE_LIMIT = 400  # characters of a quote
+QUESTION_WORD_WEIGHT = 0.25  # of a question word, relative to a claim word; decides for claims such as "Yes."
+SMALL_WORD_WEIGHT = 0.25  # of a stop word, relative to other words
+
+# Blank lines, list items, table rows and headings also end a sentence.
 _BLOCK = re.compile(r"\n\s*\n|\n(?=[ \t]*(?:[-*+|>#]|\d+[.)]))|^[ \t]*#{1,6} [^\n]*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourcePassage:
-    """A passage that an answer may rest on."""
-
-    id: str
-    document: str
-    text: str
-    title: str = ""  # of the document, as the model is told it; without one it is told the document
-    headings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceCitation:
-    """A source that an answer rests on: `quote` is exactly what stands in its text from `start` to `end`."""
+class Citation:
+    """The source of a marker in an answer: `quote` is the text of the document from `start` to `end`."""
 
     number: int
-    source: str
-    document: str
+    document: int
+    name: str
+    chunk: int
+    generation: int
     start: int
     end: int
     quote: str
 
     @property
     def marker(self) -> str:
-        """How it stands in the answer."""
         return f"[{self.number}]"
 
 
-def last_sentence(said: str) -> str:
-    """Return the last sentence of a text that has words, whether it has ended or not."""
-    for start, end in reversed(sentences(said)):
-        if extract_stems(said[start:end]):
-            return said[start:end]
-    return said
+def last_sentence(text: str) -> str:
+    """Return the last sentence with words, complete or not."""
+    for start, end in reversed(sentences(text)):
+        if extract_stems(text[start:end]):
+            return text[start:end]
+    return text
 
 
-def cite(source: SourcePassage, number: int, claim: str, question: str = "") -> SourceCitation:
-    """Quote the sentence of the source that shares most with the claim; of several, and if none does, the first.
+def cite(source: Passage, number: int, claim: str, question: str = "") -> Citation:
+    """Quote the sentence of the source that shares most words with the claim; of equals the first.
 
-    Words that stand in few sentences count more, and words of the question a little.
+    Words that occur in few sentences count more, and words of the question a little.
     """
     pieces = sentences(source.text) or [(0, 0)]
     words = [set(extract_stems(source.text[start:end])) for start, end in pieces]
     spread = Counter(word for known in words for word in known)
     wanted = dict.fromkeys(extract_stems(question), QUESTION_WORD_WEIGHT) | dict.fromkeys(extract_stems(claim), 1.0)
 
-    def shared(place: int) -> float:
-        found = sorted(words[place] & wanted.keys())
+    def shared(position: int) -> float:
+        found = sorted(words[position] & wanted.keys())
         return sum(
             wanted[word] * (1 if is_significant(word) else SMALL_WORD_WEIGHT) * math.log(1 + len(pieces) / spread[word])
             for word in found
         )
 
     start, end = pieces[max(range(len(pieces)), key=shared)]
-    return SourceCitation(
+    return Citation(
         number=number,
-        source=source.id,
         document=source.document,
-        start=start,
-        end=end,
+        name=source.name,
+        chunk=source.chunk,
+        generation=source.generation,
+        start=source.start + start,
+        end=source.start + end,
         quote=source.text[start:end],
     )
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return where the sentences of a text begin and end, none longer than a quote; lines of lists and tables alone."""
+    """Return start and end of each sentence, at most `QUOTE_LIMIT` long; list items and table rows are separate."""
     found: list[tuple[int, int]] = []
     start = 0
     for end in (*(gap.end() for gap in _BLOCK.finditer(text)), len(text)):
@@ -102,7 +97,7 @@ def sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield this part without white space around it, in as many pieces as quotes need."""
+    """Yield this range without surrounding white space, in pieces of at most `QUOTE_LIMIT`."""
     while start < end:
         while start < end and text[start].isspace():
             start += 1

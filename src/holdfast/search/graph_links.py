@@ -1,10 +1,10 @@
-"""The ties of a base, read where a walk asks for them: who defines what a text names, who names what a text defines.
+"""The links of a base, read as a walk needs them: from a mention of a name to its definition, and back.
 
-Rules see most names. A title that they would not see, in lower case or in a language without capitals, is found by its
-words: in a text by the dictionary of titles, in the base by asking full text for the phrase.
+Rules find most names. A title that they would miss, in lower case or in a language without capitals, is found by its
+words: in a text with the dictionary of titles, in the base with a phrase query to full text.
 
-Where a language model has read the texts, what it says a text names counts as named there, whatever words stand for it,
-and a text that states a relation is tied to all that speak of one of its ends.
+If a language model has read the texts, its entities count as mentioned whatever their wording, and a text that states a
+relation is linked to all texts that mention one of its ends.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from holdfast.indexes.fulltext import FulltextIndex
     from holdfast.indexes.graph import GraphIndex
 
-MAX_MENTIONS = 5 * MAX_TARGETS  # who names a title is counted so far
-MAX_CACHED_TITLES = 10_000  # titles of which it is remembered
-CACHE_SECONDS = 60.0  # how long it is believed who names a title
-MAX_QUERY_WORDS = 40  # of a query in which entities are looked for
-STATED_ROLE = "stated"  # what a chunk does with the ends of its relations
+MAX_MENTIONS = 5 * MAX_TARGETS  # of a title that are counted
+MAX_CACHED_TITLES = 10_000
+CACHE_SECONDS = 60.0  # how long the mentions of a title are cached
+MAX_QUERY_WORDS = 40  # of a query that are searched for entities
+STATED_ROLE = "stated"  # the role of the ends of a relation
 
 
 class CachedMentions(NamedTuple):
-    """Who names a title, and when that was asked."""
+    """The chunks that mention a title, and when they were read."""
 
     chunks: Sequence[int]
     read_at: float
 
 
 class GraphLinks:
-    """Ties of the graph of one recipe; `words` is the full text that phrases are asked of, if there is one."""
+    """Links of one graph recipe; `words` is the full-text index for phrase queries, if there is one."""
 
     def __init__(
         self, graph: GraphIndex, recipe: Recipe, builds: ChunkLists, words: tuple[FulltextIndex, Recipe] | None
@@ -51,44 +51,46 @@ class GraphLinks:
         self._cached_mentions: dict[str, CachedMentions] = {}
 
     def find_query_links(self, query: str) -> list[GraphLink]:
-        """Return the ties of the names in a query."""
+        """Return the links of the names in a query."""
         titles = self._graph.load_titles(self._recipe).find(split_key_words(query))
-        named = [one.key for one in find_names(query)]
-        ties = self._link_to_definitions(
+        named = [name.key for name in find_names(query)]
+        links = self._link_to_definitions(
             titles, named, self._graph.find_chunks_by_role(self._recipe, [*titles, *named])
         )
         if not self._uses_model:
-            return ties
+            return links
         spans = list_word_spans(split_key_words(query)[:MAX_QUERY_WORDS])
         stating = self._graph.find_stating_chunks(self._recipe, spans.values())
         entities = pick_longest(spans, stating)
-        return ties + self._link_by_relations(
+        return links + self._link_by_relations(
             entities, self._graph.find_chunks_by_role(self._recipe, entities), stating
         )
 
     def find_chunk_links(self, chunks: Sequence[int]) -> Mapping[int, Sequence[GraphLink]]:
-        """Return the ties of chunks."""
+        """Return the links of chunks."""
         titles = self._graph.load_titles(self._recipe)
         standing = {
             piece.chunk: titles.find(split_key_words(piece.text)) for piece in self._chunk_lists.read_texts(chunks)
         }
         roles = self.read_roles(chunks)
-        keys = {key for found in standing.values() for key in found} | {key for one in roles.values() for key, _ in one}
+        keys = {key for found in standing.values() for key in found} | {
+            key for names in roles.values() for key, _ in names
+        }
         naming = self._graph.find_chunks_by_role(self._recipe, keys)
         stating = self._graph.find_stating_chunks(self._recipe, keys) if self._uses_model else {}
-        ties: dict[int, list[GraphLink]] = {}
+        links: dict[int, list[GraphLink]] = {}
         for chunk in chunks:
             spoken = list(dict.fromkeys(key for key, _ in roles[chunk]))
             named = [key for key, role in roles[chunk] if role == NAMED_ROLE]
             defined = [(key, role) for key, role in roles[chunk] if role not in (NAMED_ROLE, STATED_ROLE)]
             known = [key for key in spoken if self._uses_model and _find_defining_chunks(naming.get(key, {}))]
-            ties[chunk] = self._link_to_definitions(dict.fromkeys([*standing.get(chunk, []), *known]), named, naming)
-            ties[chunk] += self._link_to_mentions(defined, naming)
-            ties[chunk] += self._link_by_relations(spoken, naming, stating)
-        return ties
+            links[chunk] = self._link_to_definitions(dict.fromkeys([*standing.get(chunk, []), *known]), named, naming)
+            links[chunk] += self._link_to_mentions(defined, naming)
+            links[chunk] += self._link_by_relations(spoken, naming, stating)
+        return links
 
     def read_roles(self, chunks: Sequence[int]) -> dict[int, list[tuple[str, str]]]:
-        """Return what chunks name, define and relate: keys, each with what the chunk does with it."""
+        """Return the names that chunks mention, define and relate, as (key, role)."""
         found = self._graph.read_roles(self._recipe, chunks)
         if self._uses_model:
             for chunk, ends in self._graph.read_relation_ends(self._recipe, chunks).items():
@@ -96,10 +98,10 @@ class GraphLinks:
         return found
 
     def find_mentions(self, spoken: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sequence[int]]:
-        """Return who else speaks of what chunks define or relate.
+        """Return the other chunks that mention these names, by (key, role).
 
-        Of a definition these are who names it, by their words where it is a title, else by rules; of a relation's end
-        those who state a relation of it.
+        A title is found by its words, other definitions by rules, and an end of a relation by the relations of other
+        chunks.
         """
         roles = self._graph.find_chunks_by_role(self._recipe, [key for key, _ in spoken])
         stating = self._graph.find_stating_chunks(self._recipe, [key for key, role in spoken if role == STATED_ROLE])
@@ -116,44 +118,44 @@ class GraphLinks:
     def _link_to_definitions(
         self, titles: Iterable[str], named: Iterable[str], naming: Mapping[str, Mapping[str, Sequence[int]]]
     ) -> list[GraphLink]:
-        """Tie a text to those that define what stands in it."""
-        ties = []
+        """Link a text to the chunks that define the names in it."""
+        links = []
         seen = set()
         for key in titles:
             roles = naming.get(key, {})
             seen.add(key)
             via = LinkType.TITLE if DefinitionOrigin.TITLE in roles else LinkType.OPENING
             targets = _find_defining_chunks(roles)
-            ties.append(GraphLink(via, targets, self._count_mentions(key, roles)))
+            links.append(GraphLink(via, targets, self._count_mentions(key, roles)))
         for key in named:
             roles = naming.get(key, {})
             if key not in seen and DefinitionOrigin.OPENING in roles:
-                ties.append(
+                links.append(
                     GraphLink(LinkType.OPENING, roles[DefinitionOrigin.OPENING], self._count_mentions(key, roles))
                 )
-        return ties
+        return links
 
     def _link_to_mentions(
         self, defined: Iterable[tuple[str, str]], naming: Mapping[str, Mapping[str, Sequence[int]]]
     ) -> list[GraphLink]:
-        """Tie a text to those that name what it defines."""
-        ties = []
+        """Link a text to the chunks that mention the names it defines."""
+        links = []
         for key, role in defined:
             roles = naming.get(key, {})
             if _is_found_by_words(key, role):
                 via = LinkType.NAMED if role == DefinitionOrigin.TITLE else LinkType.OPENING_NAMED
-                ties.append(GraphLink(via, self._find_title_mentions(key, roles), self._count_mentions(key, roles)))
+                links.append(GraphLink(via, self._find_title_mentions(key, roles), self._count_mentions(key, roles)))
             elif len(roles.get(DefinitionOrigin.OPENING, ())) == 1:
-                ties.append(
+                links.append(
                     GraphLink(LinkType.OPENING_NAMED, roles.get(NAMED_ROLE, ()), self._count_mentions(key, roles))
                 )
-        return ties
+        return links
 
     @staticmethod
     def _link_by_relations(
         spoken: Iterable[str], naming: Mapping[str, Mapping[str, Sequence[int]]], stating: Mapping[str, Sequence[int]]
     ) -> list[GraphLink]:
-        """Tie a text to those that state a relation of what it speaks of."""
+        """Link a text to the chunks with a relation of a name it mentions."""
         return [
             GraphLink(
                 LinkType.RELATED, stating[key], max(len(stating[key]), len(naming.get(key, {}).get(NAMED_ROLE, ())))
@@ -166,7 +168,7 @@ class GraphLinks:
         return max(len(self._find_title_mentions(key, roles)), len(roles.get(NAMED_ROLE, ())))
 
     def _find_title_mentions(self, key: str, roles: Mapping[str, Sequence[int]]) -> Sequence[int]:
-        """Return the chunks in which the words of a title stand."""
+        """Return the chunks that contain the words of a title; cached for a minute."""
         if self._fulltext is None:
             return roles.get(NAMED_ROLE, ())
         known = self._cached_mentions.get(key)
@@ -181,7 +183,7 @@ class GraphLinks:
 
 
 def _is_found_by_words(key: str, role: str) -> bool:
-    """Tell whether a definition is found wherever its words stand, because rules would not see every mention."""
+    """Return whether a definition is found by its words, because rules would miss some mentions."""
     return role == DefinitionOrigin.TITLE or not key.isascii()
 
 

@@ -1,4 +1,4 @@
-"""What a search returns: hits, and notices about channels that could not be searched."""
+"""The result of a search: hits, and notices about channels that could not be searched."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit(ServedPassage):
-    """A passage that was found."""
+    """A passage found by a search."""
 
     rank: int
     score: float
@@ -26,7 +26,7 @@ class Hit(ServedPassage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A channel that could not be searched, or not in full, and why; the others were."""
+    """A channel that could not be searched, or only in part, and the reason."""
 
     channel: str
     code: str
@@ -35,7 +35,7 @@ class Notice:
 
 
 class Hits(list[Hit]):
-    """What a search found, the best first; `notices` names the channels that could not be searched."""
+    """Hits, best first; `notices` lists the channels that could not be searched."""
 
     def __init__(self, hits: Iterable[Hit] = (), notices: Iterable[Notice] = ()) -> None:
         super().__init__(hits)
@@ -43,6 +43,5 @@ class Hits(list[Hit]):
 
 
 def to_notice(channel: str, error: WorkError) -> Notice:
-    """Name a channel that could not be searched, with the reason."""
     params = {name: value for name, value in error.params.items() if name != "message"}
     return Notice(channel=channel, code=error.code, message=str(error), params=params)

@@ -1,61 +1,34 @@
-"""A query goes to every channel, and what they propose is shown only if it is served.
+"""Sends a query to every channel, and shows only hits that are served.
 
-Channels propose from indexes and caches that may be late or hold rows nobody needs. All that they propose is checked
-in one snapshot, and a channel whose proposals fall short is asked for more. Then their rankings become one, each
-trusted as far as it has earned it on this base.
+Channels propose chunks from indexes and caches that may be outdated. One snapshot confirms all proposals; a channel
+with too few confirmed hits is queried for more. Then the channels are fused into one ranking, weighted by their
+calibration on this base.
 """
 
 from __future__ import annotations
 
-import logging
-from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
-from holdfast.catalog import (
-    ChunkLists,
-    ChunkOwnerCache,
-    ConfirmedChunk,
-    confirm_chunks,
-    read_served_chunks,
-    served_recipes,
-)
-from holdfast.errors import Permanent, Transient, WorkError
-from holdfast.indexes import Rescores
+from holdfast.catalog import ChunkLists, ChunkOwnerCache, read_served_chunks, served_recipes
 from holdfast.search import statements as sql
 from holdfast.search.calibration import CalibrationCache
-from holdfast.search.fusion import (
-    FULLTEXT,
-    GRAPH,
-    HYBRID,
-    QUESTIONS,
-    VECTOR,
-    ChannelResult,
-    ChannelScore,
-    FusedHit,
-    Ranking,
-    fuse,
-)
+from holdfast.search.fusion import FULLTEXT, GRAPH, HYBRID, QUESTIONS, VECTOR, ChannelResult, FusedHit, Ranking, fuse
 from holdfast.search.graph_links import GraphLinks
 from holdfast.search.graph_walk import walk
-from holdfast.search.results import Hit, Hits, to_notice
+from holdfast.search.search_run import DEPTH, SearchRun, to_fused_hits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from holdfast.catalog import Base, Recipe, ServedChunk
+    from holdfast.catalog import Base, ServedChunk
     from holdfast.db import Database, Transaction
-    from holdfast.indexes import Found, IndexRegistry
+    from holdfast.indexes import IndexRegistry
     from holdfast.indexes.fulltext import FulltextIndex
     from holdfast.indexes.graph import GraphIndex
     from holdfast.search.calibration import Calibration
+    from holdfast.search.results import Hits
 
-log = logging.getLogger("holdfast")
-
-DEPTH = 100  # hits a channel is asked for
-TRIES = 5  # how often a channel that fell short is asked again, each time for more
-REFETCH_FACTOR = 4
-LISTED_FIRST = (FULLTEXT, VECTOR, QUESTIONS, GRAPH)  # channels of other packages follow, by name
+LISTED_FIRST = (FULLTEXT, VECTOR, QUESTIONS, GRAPH)  # channels of other packages follow in alphabetical order
 
 
 class Searcher:
@@ -71,7 +44,7 @@ class Searcher:
 
     @property
     def channels(self) -> list[str]:
-        """The channels there are: one for each index that is installed."""
+        """The channels, one for each installed index."""
         kinds = self._indexes.kinds
         return [
             *(kind for kind in LISTED_FIRST if kind in kinds),
@@ -79,8 +52,8 @@ class Searcher:
         ]
 
     @property
-    def _direct_channels(self) -> list[str]:
-        """The channels that search by the query itself; the graph goes on from their hits."""
+    def direct_channels(self) -> list[str]:
+        """The channels that search by the query itself; the graph starts from their hits."""
         return [kind for kind in self.channels if kind != GRAPH]
 
     def search(
@@ -92,25 +65,17 @@ class Searcher:
         documents: Collection[int] | None = None,
         channels: Collection[str] | None = None,
     ) -> Hits:
-        """Return the best passages for a query, in the judgement of all channels together.
+        """Return the best passages for a query, from all channels together.
 
-        `documents` and `channels` name the only ones that count; without them all of the base do. A channel that fails
-        is left out and named; if all of them fail, this raises.
+        `documents` and `channels` limit the search. A failed channel is left out and reported in `notices`; if all
+        fail, this raises.
         """
         with self._database.shared_reading() as tx:
-            look = self._begin_run(tx, base, query, _read_document_chunks(tx, base, documents))
-            return look.read_hits(self._rank_channels(look, self.channels if channels is None else channels), limit)
-
-    def search_direct(self, base: Base, query: str, limit: int = 10) -> Hits:
-        """Return what words, meaning and questions find together, without following names."""
-        with self._database.shared_reading() as tx:
-            look = self._begin_run(tx, base, query)
-            fused = self._fuse_direct(look)
-            look.require_any_channel(self._direct_channels)
-            return look.read_hits(fused, limit)
+            run = self._begin_run(tx, base, query, _read_document_chunks(tx, base, documents))
+            return run.read_hits(self._rank_channels(run, self.channels if channels is None else channels), limit)
 
     def read_served(self, base: Base, kind: str, chunks: Sequence[int]) -> dict[int, ServedChunk]:
-        """Return those of the chunks that an index serves now."""
+        """Return the chunks among these that an index serves now."""
         found: dict[int, ServedChunk] = {}
         with self._database.shared_reading() as tx:
             for recipe in served_recipes(tx, base.key, kind):
@@ -118,80 +83,83 @@ class Searcher:
         return found
 
     def search_channel(self, base: Base, kind: str, query: str, limit: int = DEPTH) -> Hits:
-        """Return what one channel finds."""
+        """Return the hits of one channel."""
         with self._database.shared_reading() as tx:
-            look = self._begin_run(tx, base, query)
+            run = self._begin_run(tx, base, query)
             if kind == GRAPH:
-                walked = self._walk_graph(look, self._fuse_direct(look))
-                return look.read_hits(to_fused_hits(walked) if walked else [], limit)
-            return look.read_hits(to_fused_hits(look.search_channel(kind, limit)), limit)
+                walked = self._walk_graph(run, self._fuse_direct(run))
+                return run.read_hits(to_fused_hits(walked) if walked else [], limit)
+            return run.read_hits(to_fused_hits(run.search_channel(kind, limit)), limit)
 
     def compare_channels(self, base: Base, query: str) -> dict[str, Hits]:
-        """Return what each channel finds, and as `hybrid` what they find together."""
+        """Return the hits of each channel, and of all together as `hybrid`, from one snapshot."""
         with self._database.shared_reading() as tx:
-            look = self._begin_run(tx, base, query)
-            fused = self._fuse_direct(look)
-            walked = self._walk_graph(look, fused)
-            channels = look.search_direct(self._direct_channels).values()
-            found = {one.name: look.read_hits(to_fused_hits(one)) for one in [*channels, *([walked] if walked else [])]}
-            found[HYBRID] = look.read_hits(fused.add(walked) if walked else fused)
+            run = self._begin_run(tx, base, query)
+            fused = self._fuse_direct(run)
+            walked = self._walk_graph(run, fused)
+            channels = run.search_direct(self.direct_channels).values()
+            found = {
+                channel.name: run.read_hits(to_fused_hits(channel))
+                for channel in [*channels, *([walked] if walked else [])]
+            }
+            found[HYBRID] = run.read_hits(fused.add(walked) if walked else fused)
         return found
 
     def clear_caches(self) -> None:
-        """Forget what was measured and read of all bases; the next query does it again."""
+        """Drop all calibrations and links; the next query reads them again."""
         self._calibrations.clear()
         self._owners = ChunkOwnerCache()
         self._links.clear()
 
-    def _rank_channels(self, look: SearchRun, channels: Collection[str]) -> Iterable[FusedHit]:
-        """Make one ranking of some channels; the graph goes on from what the others find, wanted or not."""
-        direct = [kind for kind in self._direct_channels if kind in channels]
-        fused = self._fuse_direct(look, direct)
-        walked = self._walk_graph(look, fused) if GRAPH in channels else None
-        look.require_any_channel(channels)
+    def _rank_channels(self, run: SearchRun, channels: Collection[str]) -> Iterable[FusedHit]:
+        """Fuse some channels. The graph starts from the hits of all others, selected or not."""
+        direct = [kind for kind in self.direct_channels if kind in channels]
+        fused = self._fuse_direct(run, direct)
+        walked = self._walk_graph(run, fused) if GRAPH in channels else None
+        run.require_any_channel(channels)
         if not direct:
             return to_fused_hits(walked) if walked else []
         return fused.add(walked) if walked else fused
 
     def get_calibration(self, base: Base) -> Calibration:
-        """Return how far each channel is trusted on this base."""
+        """Return the calibration of a base."""
         with self._database.shared_reading() as tx:
             return self._calibrate_run(self._begin_run(tx, base, ""))
 
     def _begin_run(self, tx: Transaction, base: Base, query: str, within: Sequence[int] | None = None) -> SearchRun:
         return SearchRun(tx, self._indexes, base, query, within=within, owners=self._owners)
 
-    def _fuse_direct(self, look: SearchRun, kinds: Collection[str] = ()) -> Ranking:
-        """Make one ranking of channels that search by the query itself; of all of them, if none is named."""
-        known = look.search_direct(kinds or self._direct_channels)
+    def _fuse_direct(self, run: SearchRun, kinds: Collection[str] = ()) -> Ranking:
+        """Fuse the direct channels among `kinds`, or all of them if it is empty."""
+        known = run.search_direct(kinds or self.direct_channels)
         for kind in known:
-            others = [chunk for other, one in known.items() if other != kind for chunk, _ in one.hits]
-            known[kind] = look.add_rescored(known[kind], others)
-        return fuse(known.values(), self._calibrate_run(look).weights)
+            others = [chunk for other, result in known.items() if other != kind for chunk, _ in result.hits]
+            known[kind] = run.add_rescored(known[kind], others)
+        return fuse(known.values(), self._calibrate_run(run).weights)
 
-    def _walk_graph(self, look: SearchRun, fused: Ranking) -> ChannelResult | None:
-        """Follow names from the best hits and from the query; None where there is no graph."""
-        ties = self._get_links(look)
-        if ties is None:
+    def _walk_graph(self, run: SearchRun, fused: Ranking) -> ChannelResult | None:
+        """Follow names from the best hits and from the query; None if the base has no graph."""
+        links = self._get_links(run)
+        if links is None:
             return None
-        measured = self._calibrate_run(look)
+        measured = self._calibrate_run(run)
         walked = walk(
             fused.scores,
-            ties.find_query_links(look.query),
-            ties.find_chunk_links,
+            links.find_query_links(run.query),
+            links.find_chunk_links,
             chunks=measured.chunks,
             trusted=measured.link_trust,
         )
-        shown = look.confirm(GRAPH, look.recipes(GRAPH)[0], [chunk for chunk, _ in walked if look.includes(chunk)])
+        shown = run.confirm(GRAPH, run.recipes(GRAPH)[0], [chunk for chunk, _ in walked if run.includes(chunk)])
         return ChannelResult(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
 
-    def _calibrate_run(self, look: SearchRun) -> Calibration:
-        recipes = {kind: some[0] for kind in self.channels if (some := look.recipes(kind))}
-        return self._calibrations.get(look.base, recipes, self._get_links(look))
+    def _calibrate_run(self, run: SearchRun) -> Calibration:
+        recipes = {kind: some[0] for kind in self.channels if (some := run.recipes(kind))}
+        return self._calibrations.get(run.base, recipes, self._get_links(run))
 
-    def _get_links(self, look: SearchRun) -> GraphLinks | None:
-        """Return the ties of the newest recipe; rules have versions, but a base is not walked by two of them."""
-        recipes, words = look.recipes(GRAPH), look.recipes(FULLTEXT)
+    def _get_links(self, run: SearchRun) -> GraphLinks | None:
+        """Return the links of the newest recipe; one query never combines two versions of the rules."""
+        recipes, words = run.recipes(GRAPH), run.recipes(FULLTEXT)
         if not recipes:
             return None
         key = (recipes[0].id, words[0].id if words else None)
@@ -202,206 +170,9 @@ class Searcher:
         return self._links[key]
 
 
-class Confirmation(NamedTuple):
-    """A chunk that may be shown, and the recipe that serves it."""
-
-    confirmed: ConfirmedChunk
-    kind: str
-    recipe: int
-
-
-class SearchRun:
-    """One query in one snapshot: what was proposed, and what of it may be shown."""
-
-    def __init__(
-        self,
-        tx: Transaction,
-        indexes: IndexRegistry,
-        base: Base,
-        query: str,
-        *,
-        within: Sequence[int] | None = None,
-        owners: ChunkOwnerCache | None = None,
-    ) -> None:
-        self.base = base
-        self.query = query
-        self._within = within
-        self._included = None if within is None else frozenset(within)
-        self._tx = tx
-        self._indexes = indexes
-        self._owners = owners
-        self._confirmed: dict[int, Confirmation] = {}
-        self._recipes: dict[str, list[Recipe]] = {}
-        self._channels: dict[tuple[str, int], ChannelResult] = {}
-        self._failed: dict[str, WorkError] = {}  # channels that find nothing, or not all, and why
-        self._unavailable: set[str] = set()  # those that find nothing
-
-    def includes(self, chunk: int) -> bool:
-        """Tell whether a chunk is among those that count."""
-        return self._included is None or chunk in self._included
-
-    def recipes(self, kind: str) -> list[Recipe]:
-        """Return the recipes by which documents are served, newest first."""
-        if kind not in self._recipes:
-            serving = set(served_recipes(self._tx, self.base.key, kind))
-            self._recipes[kind] = [one for one in self._indexes.recipes(self.base, kind) if one.id in serving]
-        return self._recipes[kind]
-
-    def search_direct(self, kinds: Collection[str]) -> dict[str, ChannelResult]:
-        """Return what the channels find that look at the query itself; one whose provider fails now leaves the others.
-
-        So a base whose embedding model is gone can still be searched by words.
-        """
-        found: dict[str, ChannelResult] = {}
-        for kind in kinds:
-            if kind in self._unavailable or not self.recipes(kind):
-                continue
-            try:
-                found[kind] = self.search_channel(kind)
-            except WorkError:
-                self._unavailable.add(kind)
-        return found
-
-    def search_channel(self, kind: str, limit: int = DEPTH) -> ChannelResult:
-        """Return what an index finds, as far as it is served.
-
-        A base on its way to another model is searched by both; one of them that fails leaves the other.
-        """
-        if (kind, limit) not in self._channels:
-            parts = [
-                part for recipe in self.recipes(kind) if (part := self._try_recipe(kind, recipe, limit)) is not None
-            ]
-            if not parts and self.recipes(kind):
-                raise self._failed[kind]
-            self._channels[kind, limit] = parts[0] if len(parts) == 1 else combine_recipes(kind, parts)
-        return self._channels[kind, limit]
-
-    def require_any_channel(self, kinds: Collection[str]) -> None:
-        """Raise what went wrong if none of these channels could be asked."""
-        asked = [kind for kind in kinds if self.recipes(kind)]
-        if asked and self._unavailable.issuperset(asked):
-            raise _all_failed(self.base, {kind: self._failed[kind] for kind in asked})
-
-    def _try_recipe(self, kind: str, recipe: Recipe, limit: int) -> ChannelResult | None:
-        """Ask an index by one recipe; None, and a note, if that fails now."""
-        try:
-            return self._search_recipe(kind, recipe, limit)
-        except WorkError as error:
-            log.warning("search.channel_left_out base=%s kind=%s code=%s", self.base.key, kind, error.code)
-            self._failed.setdefault(kind, error)
-            return None
-
-    def add_rescored(self, channel: ChannelResult, chunks: Sequence[int]) -> ChannelResult:
-        """Let an index that can also score what only others found, which is served already."""
-        index = self._indexes[channel.name]
-        if not isinstance(index, Rescores) or len(self.recipes(channel.name)) != 1:
-            return channel
-        (recipe,) = self.recipes(channel.name)
-        known = {chunk for chunk, _ in channel.hits}
-        try:
-            others, middle = index.scores(recipe, self.query, [chunk for chunk in chunks if chunk not in known])
-        except WorkError as error:  # the channel has answered; only its opinion of the others is missing
-            self._failed.setdefault(channel.name, error)
-            return channel
-        return replace(channel, floor=middle, others=others)
-
-    def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, ConfirmedChunk]:
-        """Return those of the chunks that may be shown; what is shown in several generations is shown in the newest."""
-        found = confirm_chunks(self._tx, self.base.key, kind, recipe.id, chunks, owners=self._owners)
-        for chunk, one in found.items():
-            if chunk not in self._confirmed or self._confirmed[chunk].confirmed[1:] < one[1:]:
-                self._confirmed[chunk] = Confirmation(one, kind, recipe.id)
-        return found
-
-    def read_hits(self, fused: Iterable[FusedHit], limit: int = DEPTH) -> Hits:
-        """Return the best hits; of a document that is served by two lists at this moment only those of the newer.
-
-        An index that was built later from the same list hides nothing of the others.
-        """
-        newest: dict[int, int] = {}
-        for one in self._confirmed.values():
-            document, _, build = one.confirmed
-            newest[document] = max(build, newest.get(document, 0))
-        best = list(islice((one for one in fused if self._is_newest(one.chunk, newest)), limit))
-        read = self._read_passages([one.chunk for one in best])
-        # A chunk that is listed and has no row is damage, which the doctor tells of; a search goes on without it.
-        there = [one for one in best if one.chunk in read]
-        return Hits(
-            (_hit(rank, read[one.chunk], one) for rank, one in enumerate(there, start=1)),
-            (to_notice(channel, error) for channel, error in self._failed.items()),
-        )
-
-    def _is_newest(self, chunk: int, newest: Mapping[int, int]) -> bool:
-        document, _, build = self._confirmed[chunk].confirmed
-        return build == newest[document]
-
-    def _read_passages(self, chunks: Sequence[int]) -> dict[int, ServedChunk]:
-        """Read what chunks say, each as it was confirmed."""
-        by_recipe: dict[tuple[str, int], list[int]] = {}
-        for chunk in chunks:
-            one = self._confirmed[chunk]
-            by_recipe.setdefault((one.kind, one.recipe), []).append(chunk)
-        found: dict[int, ServedChunk] = {}
-        for (kind, recipe), some in by_recipe.items():
-            found |= read_served_chunks(self._tx, self.base.key, kind, recipe, some)
-        return found
-
-    def _search_recipe(self, kind: str, recipe: Recipe, limit: int) -> ChannelResult:
-        """Ask an index for as many as it takes until enough of them are served."""
-        asked = limit
-        for _ in range(TRIES):
-            found: Sequence[Found] = self._indexes[kind].find(recipe, self.query, asked, self._within)
-            shown = self.confirm(kind, recipe, [one.chunk for one in found])
-            if len(shown) >= limit or len(found) < asked:
-                break
-            asked *= REFETCH_FACTOR
-        return ChannelResult(name=kind, hits=[(one.chunk, one.score) for one in found if one.chunk in shown][:limit])
-
-
-def _hit(rank: int, one: ServedChunk, fused: FusedHit) -> Hit:
-    return Hit(
-        document=one.document,
-        name=one.name,
-        chunk=one.chunk,
-        generation=one.generation,
-        start=one.start,
-        end=one.end,
-        headings=one.headings,
-        text=one.text,
-        rank=rank,
-        score=fused.score,
-        title=one.title,
-        channels=dict(fused.channels),
-    )
-
-
-def _all_failed(base: Base, failed: Mapping[str, WorkError]) -> WorkError:
-    """Return one error for a search of which every channel failed; it may work later if one of them may."""
-    reasons = " ".join(f"{kind}: {error}" for kind, error in failed.items())
-    message = f"Base {base.name!r} cannot be searched now, because every channel failed. {reasons}"
-    later = next((error for error in failed.values() if isinstance(error, Transient)), None)
-    if later is None:
-        return Permanent("search_failed", message)
-    return Transient("search_failed", message, retry_after=later.retry_after)
-
-
 def _read_document_chunks(tx: Transaction, base: Base, documents: Collection[int] | None) -> list[int] | None:
-    """Return the chunks of some documents of a base; None stands for all."""
+    """Return the chunks of some documents; None means all."""
     if documents is None:
         return None
-    rows = tx.run(sql.SELECT_CHUNKS_OF_DOCUMENTS, [[str(one)] for one in set(documents)], base=base.key)
+    rows = tx.run(sql.SELECT_CHUNKS_OF_DOCUMENTS, [[str(document)] for document in set(documents)], base=base.key)
     return [chunk for (chunk,) in rows]
-
-
-def to_fused_hits(channel: ChannelResult) -> list[FusedHit]:
-    """Return what one channel found as it found it, however little it thinks of it."""
-    return [
-        FusedHit(chunk, score, {channel.name: ChannelScore(score=score, rank=rank)})
-        for rank, (chunk, score) in enumerate(channel.hits, start=1)
-    ]
-
-
-def combine_recipes(kind: str, parts: Sequence[ChannelResult]) -> ChannelResult:
-    """Make one channel of what an index finds by several recipes, whose scores do not compare."""
-    hits = {chunk: score for part in parts for chunk, score in fuse([part], {}).scores.items()}
-    return ChannelResult(name=kind, hits=sorted(hits.items(), key=lambda one: (-one[1], one[0])))

@@ -1,4 +1,4 @@
-"""Statements about the chunks that a search considers."""
+"""Statements about the chunks of a base."""
 
 from __future__ import annotations
 

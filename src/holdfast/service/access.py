@@ -1,4 +1,4 @@
-"""Who may ask, and who is told: keys and webhooks."""
+"""API keys and webhooks."""
 
 from __future__ import annotations
 
@@ -19,20 +19,27 @@ if TYPE_CHECKING:
     from holdfast.auth import StoredKey
     from holdfast.service.authorization import Authorization
     from holdfast.webhooks.endpoints import StoredWebhook
+    from holdfast.wiring import Library
 
 ALL_EVENT_TYPES = ("*",)
-MAX_KEY_DAYS = 36_500  # days of a key
+MAX_KEY_DAYS = 36_500
 KeyList = list[ApiKey]
 WebhookList = list[Webhook]
 
 
-class LocalKeys(ValidatedOperations):
-    """The keys of a database; only for who may do anything everywhere."""
+class AdminOperations:
+    """Gives access to the library only to callers with the scope `admin` for all bases."""
 
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
-        self._keys = authorization.library.keys
 
+    @property
+    def _library(self) -> Library:
+        self._authorization.require_all_bases(Scope.ADMIN)
+        return self._authorization.library
+
+
+class LocalKeys(ValidatedOperations, AdminOperations):
     def create(
         self,
         name: str,
@@ -41,30 +48,28 @@ class LocalKeys(ValidatedOperations):
         bases: Sequence[str] | None = None,
         days: int | None = None,
     ) -> KeyWithSecret:
-        """Make a key; its secret is returned here and never again.
+        """Create a key; only this result contains its secret.
 
         Without a scope the first key of a server is an admin key: from then on every request needs a key, and without
-        an admin key its creator could not even make another one. Later keys, and keys limited to bases, may only read.
+        an admin key its creator could not create another one. Later keys, and keys limited to bases, may only read.
         """
-        self._authorization.require_all_bases(Scope.ADMIN)
+        keys = self._library.keys
         if days is not None and not 1 <= days <= MAX_KEY_DAYS:
             raise BadRequest(f"A key lives 1 to {MAX_KEY_DAYS} days, or for ever.", "key_life", longest=MAX_KEY_DAYS)
         ids = _find_base_ids(self._authorization, bases)
         ends = None if days is None else Moment(int((datetime.now(UTC) + timedelta(days=days)).timestamp() * 1_000_000))
-        usual = Scope.READ if bases is not None or self._keys.any_created() else Scope.ADMIN
+        usual = Scope.READ if bases is not None or keys.any_created() else Scope.ADMIN
         chosen = usual if scope is None else parse_choice(Scope, "scope", scope)
-        key, secret = self._keys.create(name, chosen, ids, ends)
+        key, secret = keys.create(name, chosen, ids, ends)
         return KeyWithSecret(key=self._to_schema(key), secret=secret)
 
     def list(self) -> KeyList:
-        """Return all keys, oldest first; those that open nothing any more, too."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        return [self._to_schema(key) for key in self._keys.list_all()]
+        """Return all keys without their secrets, oldest first; also revoked and expired ones."""
+        return [self._to_schema(key) for key in self._library.keys.list_all()]
 
     def revoke(self, key: int) -> ApiKey:
-        """Let a key open nothing from now on."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        return self._to_schema(self._keys.revoke(key))
+        """Revoke a key; requests with it are rejected from now on."""
+        return self._to_schema(self._library.keys.revoke(key))
 
     def _to_schema(self, key: StoredKey) -> ApiKey:
         return ApiKey(
@@ -80,89 +85,73 @@ class LocalKeys(ValidatedOperations):
         )
 
 
-class LocalWebhooks(ValidatedOperations):
-    """The webhooks of a database; only for who may do anything everywhere."""
-
-    def __init__(self, authorization: Authorization) -> None:
-        self._authorization = authorization
-        self._webhooks = authorization.library.webhooks
-        self._deliveries = authorization.library.deliveries
-
+class LocalWebhooks(ValidatedOperations, AdminOperations):
     def create(
         self, url: str, types: Sequence[str] = ALL_EVENT_TYPES, *, bases: Sequence[str] | None = None
     ) -> WebhookWithSecret:
-        """Tell an address of what happens from now on; the secret that signs is told here and never again."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        made, secret = self._webhooks.create(
+        """Send events to an address from now on; only this result contains the signing secret."""
+        made, secret = self._library.webhooks.create(
             url, tuple(types) or ALL_EVENT_TYPES, _find_base_ids(self._authorization, bases)
         )
         return WebhookWithSecret(webhook=self._to_schema(made), secret=secret)
 
     def list(self) -> WebhookList:
-        """Return all webhooks, oldest first."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        return [self._to_schema(one) for one in self._webhooks.list_all()]
+        """Return all webhooks without their secrets, oldest first."""
+        return [self._to_schema(webhook) for webhook in self._library.webhooks.list_all()]
 
     def get(self, webhook: int) -> Webhook:
         """Return a webhook."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        return self._to_schema(self._webhooks.get(webhook))
+        return self._to_schema(self._library.webhooks.get(webhook))
 
     def enable(self, webhook: int) -> Webhook:
-        """Send again."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        return self._to_schema(self._webhooks.enable(webhook))
+        """Enable a webhook."""
+        return self._to_schema(self._library.webhooks.enable(webhook))
 
     def disable(self, webhook: int) -> Webhook:
-        """Send nothing until it is enabled."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        return self._to_schema(self._webhooks.disable(webhook))
+        """Disable a webhook; nothing is sent until it is enabled."""
+        return self._to_schema(self._library.webhooks.disable(webhook))
 
     def rotate(self, webhook: int) -> WebhookWithSecret:
-        """Replace the secret; both sign for a day."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        secret = self._webhooks.rotate_secret(webhook)
+        """Replace the secret; for one day the old secret also signs."""
+        secret = self._library.webhooks.rotate_secret(webhook)
         return WebhookWithSecret(webhook=self.get(webhook), secret=secret)
 
     def delete(self, webhook: int) -> None:
-        """Remove a webhook with its deliveries."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        self._webhooks.delete(webhook)
+        """Delete a webhook and its deliveries."""
+        self._library.webhooks.delete(webhook)
 
     def deliveries(self, webhook: int, *, cursor: str | None = None, limit: int = 50) -> Page[Delivery]:
-        """Return what was sent and what waits, newest first."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        found = self._deliveries.list_for_webhook(webhook, before=parse_cursor(cursor), limit=limit)
+        """Return the sent and the waiting messages of a webhook, newest first."""
+        found = self._library.deliveries.list_for_webhook(webhook, before=parse_cursor(cursor), limit=limit)
         return Page(items=found, next_cursor=str(found[-1].id) if len(found) == limit else None)
 
     def redeliver(self, delivery: int) -> Delivery:
-        """Send a delivery once more, at once and under the same id."""
-        self._authorization.require_all_bases(Scope.ADMIN)
-        return self._deliveries.redeliver(delivery)
+        """Send a delivery again, immediately and under the same id."""
+        return self._library.deliveries.redeliver(delivery)
 
-    def _to_schema(self, one: StoredWebhook) -> Webhook:
+    def _to_schema(self, webhook: StoredWebhook) -> Webhook:
         return Webhook(
-            id=one.id,
-            url=mask_secrets(one.url),
-            types=list(one.types),
-            bases=_find_base_names(self._authorization, one.bases),
-            enabled=one.enabled,
-            disabled_reason=one.disabled_reason,
-            failures=one.failures,
-            failing_since=as_datetime(one.failing_since),
-            state=str(one.state),
-            retry_at=as_datetime(one.retry_at) if one.enabled else None,
-            waiting=one.waiting,
-            created_at=as_datetime(one.created_at),
+            id=webhook.id,
+            url=mask_secrets(webhook.url),
+            types=list(webhook.types),
+            bases=_find_base_names(self._authorization, webhook.bases),
+            enabled=webhook.enabled,
+            disabled_reason=webhook.disabled_reason,
+            failures=webhook.failures,
+            failing_since=as_datetime(webhook.failing_since),
+            state=str(webhook.state),
+            retry_at=as_datetime(webhook.retry_at) if webhook.enabled else None,
+            waiting=webhook.waiting,
+            created_at=as_datetime(webhook.created_at),
         )
 
 
-def _find_base_ids(at: Authorization, names: Sequence[str] | None) -> list[int] | None:
-    return None if names is None else [at.find_base(name).id for name in names]
+def _find_base_ids(authorization: Authorization, names: Sequence[str] | None) -> list[int] | None:
+    return None if names is None else [authorization.find_base(name).id for name in names]
 
 
-def _find_base_names(at: Authorization, ids: frozenset[int] | None) -> list[str] | None:
-    """Return the names of bases; those that are gone are left out."""
+def _find_base_names(authorization: Authorization, ids: frozenset[int] | None) -> list[str] | None:
+    """Return the names of bases; deleted ones are left out."""
     if ids is None:
         return None
-    return [base.name for base in at.library.bases.list() if base.id in ids]
+    return [base.name for base in authorization.library.bases.list() if base.id in ids]

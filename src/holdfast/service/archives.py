@@ -1,4 +1,4 @@
-"""A base as one file: taken along, and put in elsewhere without being paid for again."""
+"""Bases as files: export and restore."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ if TYPE_CHECKING:
 
 
 class LocalArchives(ValidatedOperations):
-    """Bases of a database as files, and back."""
-
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self._archives = authorization.library.archives
 
     def export(self, base: str, to: Path | BinaryIO, *, memos: bool = True) -> ExportResult:
-        """Write a base with its documents and settings into a file, and what was paid for, unless that is left out."""
+        """Write a base with its documents and settings to a file; `memos` includes paid answers."""
         done = self._archives.export(self._authorization.find_base(base, Scope.ADMIN), to, memos=memos)
         return ExportResult(bytes=done.bytes)
 
     def restore(self, archive: Path | BinaryIO, *, name: str | None = None) -> RestoredBase:
-        """Make a base from such a file; its documents are indexed again, from the answers that were paid for."""
+        """Create a base from an archive; its documents are indexed again with the paid answers of the archive."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return self._archives.restore(
-            archive, name=name, manner=RestoreOptions(requester=self._authorization.requester)
+            archive, name=name, options=RestoreOptions(requester=self._authorization.requester)
         )

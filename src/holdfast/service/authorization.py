@@ -1,6 +1,6 @@
-"""One caller at one library: which bases he sees, and what he may do there.
+"""Checks which bases a caller sees, and what the caller may do there.
 
-A base that a caller may not see is answered exactly as one that does not exist.
+For a caller, a base without permission and a base that does not exist give the same error.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Authorization:
 
     @property
     def requester(self) -> str:
-        """Who is noted as having asked."""
+        """The name that is recorded as the requester."""
         return self.caller.name
 
     def find_base(self, name: str, scope: Scope = Scope.READ) -> Base:
-        """Find a base by its name, and see that the caller may do this much there."""
+        """Return a base by name; raise unless the caller has this scope there."""
         base = self.library.bases.find(name)
         if not self.caller.sees(base.id):
             raise UnknownBase(name)
@@ -38,39 +38,38 @@ class Authorization:
         return base
 
     def find_base_or_all(self, name: str | None) -> Base | None:
-        """Find the base that is meant; None for all of them, which a key that is limited cannot mean."""
+        """Return a base by name; None means all bases, and for a limited key its only base."""
         if name is not None:
             return self.find_base(name)
         if self.caller.bases is None:
             self._require_scope(Scope.READ)
             return None
-        seen = self.visible_bases()
-        if len(seen) != 1:
+        visible = self.visible_bases()
+        if len(visible) != 1:
             raise BadRequest("The key is limited to some bases; name the one that is meant.")
-        return self.find_base(seen[0].name)
+        return self.find_base(visible[0].name)
 
     def require_all_bases(self, scope: Scope) -> None:
-        """See that the caller may do this much, whatever base it concerns."""
+        """Raise unless the caller has this scope in all bases."""
         if self.caller.bases is not None:
             raise Forbidden("This concerns all bases, and the key is limited to some; use a key for all of them.")
         self._require_scope(scope)
 
     def visible_bases(self) -> list[Base]:
-        """Return the bases that the caller sees."""
         return [base for base in self.library.bases.list() if self.caller.sees(base.id)]
 
     def base_names(self) -> dict[str, str]:
-        """Return the names of the bases that the caller sees, by what jobs and events call them."""
+        """Return the names of the visible bases by the key that jobs and events use."""
         return {base.key: base.name for base in self.visible_bases()}
 
     def find_job(self, job: str, scope: Scope = Scope.READ) -> tuple[Job, str]:
-        """Find a job, with the name of its base."""
-        found = self.library.store.job(job)
-        name = self.base_names().get(found.base)
+        """Return a job and the name of its base."""
+        stored = self.library.store.job(job)
+        name = self.base_names().get(stored.base)
         if name is None:
             raise UnknownJob(job)
         self._require_scope(scope)
-        return found, name
+        return stored, name
 
     def _require_scope(self, scope: Scope) -> None:
         if not self.caller.may(scope):

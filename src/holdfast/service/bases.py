@@ -1,4 +1,4 @@
-"""The bases: made, set, emptied, repaired, deleted."""
+"""Bases: create, change, clear, repair, delete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.wellformed import to_nfc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.catalog import Base as Shelf
+    from holdfast.catalog import Base as StoredBase
     from holdfast.engine import Slot
     from holdfast.service.authorization import Authorization
 
@@ -25,33 +25,31 @@ ProbeResults = list[ProviderTestResult]
 
 
 class LocalBases(ValidatedOperations):
-    """The bases of a database."""
-
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self._bases = authorization.library.bases
 
     def create(self, name: str, **settings: Any) -> Base:
-        """Make a base; what is not set is as usual."""
+        """Create a base; settings that are not given have their defaults."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return self._to_schema(self._bases.create(name, replace_settings(BaseSettings(), settings)))
 
     def list(self) -> list[Base]:
-        """Return all bases, by name."""
+        """Return the bases that the caller may see, by name."""
         return [self._to_schema(base) for base in self._authorization.visible_bases()]
 
     def get(self, name: str) -> Base:
-        """Return a base."""
+        """Return a base with its settings, the indexes it cannot have here, and the progress of a settings change."""
         return self._to_schema(self._authorization.find_base(name))
 
     def counts(self, name: str) -> DocumentCounts:
-        """Count the documents of a base by their status."""
+        """Count the documents of a base by status."""
         return self._authorization.library.document_queries.counts(self._authorization.find_base(name))
 
     def change(self, name: str, *, to: str | None = None, **settings: Any) -> Base:
-        """Change settings of a base, and its name where `to` is given; all of it or nothing.
+        """Change settings of a base, and its name if `to` is given; either all changes are applied or none.
 
-        Its documents follow in the background while the old index serves.
+        Documents follow in the background. Until a document has followed, search uses its old index.
         """
         base = self._authorization.find_base(name, Scope.ADMIN)
         wanted = replace_settings(base.settings, settings)
@@ -60,32 +58,32 @@ class LocalBases(ValidatedOperations):
         return self._to_schema(changed.base)
 
     def rename(self, name: str, to: str) -> Base:
-        """Give a base another name."""
+        """Rename a base."""
         base = self._authorization.find_base(name, Scope.ADMIN)
         self._forbid_changes_beyond_base(base, base.settings, to)
         return self._to_schema(self._bases.rename(base, to))
 
     def repair(self, name: str) -> Base:
-        """Try again what made a base fail, and build what is missing."""
+        """Retry what made a base fail, and build what is missing."""
         base = self._authorization.find_base(name, Scope.ADMIN)
         return self._to_schema(self._bases.repair(base, requester=self._authorization.requester).base)
 
     def test_providers(self, name: str) -> ProbeResults:
-        """Ask each provider of a base something harmless, and tell what came of it."""
+        """Send a small request to each provider of a base and return the results; paid calls are on the ledger."""
         return self._authorization.library.provider_probe.run(self._authorization.find_base(name, Scope.ADMIN))
 
     def clear(self, name: str) -> None:
-        """Delete all documents of a base; name and settings stay."""
+        """Delete all documents of a base; the name and the settings stay."""
         self._bases.clear(self._authorization.find_base(name, Scope.ADMIN), requester=self._authorization.requester)
 
     def delete(self, name: str) -> None:
-        """Delete a base with all that is in it; its name is free at once."""
+        """Delete a base and everything in it. The name is free at once; the data is removed in the background."""
         self._bases.delete(self._authorization.find_base(name, Scope.ADMIN), requester=self._authorization.requester)
 
-    def _forbid_changes_beyond_base(self, base: Shelf, settings: BaseSettings, name: str | None) -> None:
-        """Refuse a key that is limited to some bases what concerns the others, whether or not they exist.
+    def _forbid_changes_beyond_base(self, base: StoredBase, settings: BaseSettings, name: str | None) -> None:
+        """Reject changes that affect other bases if the key is limited to some bases.
 
-        Whether a name is free tells which bases there are; a tenant shares the paid answers of all its bases.
+        A rename reveals which names exist, and bases of one tenant share paid answers.
         """
         if self._authorization.caller.bases is None:
             return
@@ -100,7 +98,7 @@ class LocalBases(ValidatedOperations):
                 "changed; ask somebody with such a key."
             )
 
-    def _to_schema(self, base: Shelf) -> Base:
+    def _to_schema(self, base: StoredBase) -> Base:
         rollout = self._bases.read_rollout_slot(base)
         return Base(
             id=base.id,
@@ -114,12 +112,12 @@ class LocalBases(ValidatedOperations):
 
 
 def _rollout_progress(slot: Slot) -> Progress:
-    """Return how far a rollout is; one that has not begun shows its state as its stage."""
+    """Return the progress of a settings change; before it starts, its stage is the state of the slot."""
     return progress_of(slot.progress) or Progress(stage=str(slot.state))
 
 
 def replace_settings(settings: BaseSettings, changes: Mapping[str, Any]) -> BaseSettings:
-    """Return settings with some of them changed; a name that is none is refused."""
+    """Return the settings with some of them replaced; an unknown name raises `BadSettings`."""
     known = asdict(settings)
     unknown = sorted(changes.keys() - known.keys())
     if unknown:

@@ -1,4 +1,4 @@
-"""`Holdfast`: the front door of the library."""
+"""`Holdfast`, the entry point of the library."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-POLL_SECONDS = 0.1  # seconds between two looks at what is waited for
+POLL_SECONDS = 0.1
 BUSY_STATUSES = ("queued", "indexing")
 
 
 class Holdfast:
-    """A library: a folder of this machine, a database, or a server.
+    """A library: a folder on this machine, a database, or a server.
 
-    `Holdfast("notes")` opens or makes a folder, `Holdfast("postgresql+psycopg://…")` a database that others share, and
-    `Holdfast("http://…", key="hf_…")` a server; all have the same calls. Close it, or use it in a `with`.
+    `Holdfast("notes")` opens or creates a folder, `Holdfast("postgresql+psycopg://…")` opens a shared database, and
+    `Holdfast("http://…", key="hf_…")` connects to a server. All have the same methods. Close it, or use `with`.
 
-    `work` says whether documents are indexed by this process: usually only in a folder that no server serves.
+    `work` decides whether this process indexes documents. By default it does so only in a folder without a running
+    server.
     """
 
     def __init__(self, where: str | Path | None = None, *, key: str | None = None, work: bool | None = None) -> None:
         self._worker: BackgroundWorker | None = None
-        self.local: Library | None = None  # what is behind the calls, where that is on this machine
+        self.local: Library | None = None  # None for a server
         if str(where or "").startswith(("http://", "https://")):
             with importing_extra("client"):
                 from holdfast.service.remote import RemoteService  # noqa: PLC0415
 
-            far = RemoteService(str(where), key or Settings.from_environment().key or None)
-            side: LocalService | RemoteService = far
-            self._close: Callable[[], None] = far.close
+            remote = RemoteService(str(where), key or Settings.from_environment().key or None)
+            service: LocalService | RemoteService = remote
+            self._close: Callable[[], None] = remote.close
         else:
             with importing_extra("documents"):
                 from holdfast.service.local import LocalService  # noqa: PLC0415
@@ -57,23 +58,23 @@ class Holdfast:
 
             settings = settings_for(where)
             library = self.local = open_library(settings)
-            side = LocalService(library, local_caller())
+            service = LocalService(library, local_caller())
             self._close = library.store.close
             shared = "://" in str(where or "")
             if work or (work is None and not shared and find_server(settings) is None):
                 self._worker = BackgroundWorker(settings)
-        self.bases = side.bases
-        self.documents = side.documents
-        self.jobs = side.jobs
-        self.cards = side.cards
-        self.dossiers = side.dossiers
-        self.accounts = side.accounts
-        self.asking = side.asking
-        self.archives = side.archives
-        self.events = side.events
-        self.keys = side.keys
-        self.webhooks = side.webhooks
-        self.overview = side.overview
+        self.bases = service.bases
+        self.documents = service.documents
+        self.jobs = service.jobs
+        self.cards = service.cards
+        self.dossiers = service.dossiers
+        self.accounts = service.accounts
+        self.asking = service.asking
+        self.archives = service.archives
+        self.events = service.events
+        self.keys = service.keys
+        self.webhooks = service.webhooks
+        self.overview = service.overview
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +85,7 @@ class Holdfast:
         self.close()
 
     def close(self) -> None:
-        """Give back what this process works on, and close the library."""
+        """Stop the worker of this process, which releases its work, and close the library."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
@@ -92,18 +93,16 @@ class Holdfast:
 
     @property
     def works(self) -> bool:
-        """Documents are indexed by this process."""
+        """Whether this process indexes documents."""
         return self._worker is not None
 
-    # ------------------------------------------------------------ what is done most often
-
-    def search(self, base: str, query: str, **how: Any) -> Hits:
+    def search(self, base: str, query: str, **options: Any) -> Hits:
         """Return the best passages of a base; see `asking.search`."""
-        return self.asking.search(base, query, **how)
+        return self.asking.search(base, query, **options)
 
-    def ask(self, base: str, question: str, **how: Any) -> Answer:
+    def ask(self, base: str, question: str, **options: Any) -> Answer:
         """Answer a question from a base; see `asking.ask`."""
-        return self.asking.ask(base, question, **how)
+        return self.asking.ask(base, question, **options)
 
     def wait(
         self,
@@ -113,21 +112,21 @@ class Holdfast:
         timeout: float | None = None,
         progress: Callable[[list[DocumentStatus]], None] | None = None,
     ) -> list[DocumentStatus]:
-        """Wait until documents have come to rest, and return them; those that were deleted meanwhile are left out.
+        """Wait until documents are no longer queued or indexing, and return their statuses without deleted ones.
 
-        `progress` is told how they stand, a few times a second. `TimeoutError` when it took too long.
+        `progress` is called with the statuses a few times a second. Raises `TimeoutError` after `timeout` seconds.
         """
         wanted = [document for document in documents if document is not None]
         return _wait_until(
             lambda: self.documents.statuses(base, wanted),
-            lambda found: all(one.status not in BUSY_STATUSES for one in found),
-            lambda found: f"{sum(one.status in BUSY_STATUSES for one in found)} documents are not at rest yet.",
+            lambda statuses: all(document.status not in BUSY_STATUSES for document in statuses),
+            lambda statuses: f"{sum(one.status in BUSY_STATUSES for one in statuses)} documents are not at rest yet.",
             timeout,
             progress,
         )
 
     def wait_for(self, job: str, *, timeout: float | None = None, progress: Callable[[Job], None] | None = None) -> Job:
-        """Wait until a job has ended, and return it."""
+        """Wait until a job has ended, and return it; raise `TimeoutError` after `timeout` seconds."""
         return _wait_until(
             lambda: self.jobs.get(job),
             lambda found: found.ended,
@@ -144,14 +143,14 @@ def _wait_until(
     timeout: float | None,
     progress: Callable[[T], None] | None,
 ) -> T:
-    """Read something a few times a second until it is finished; raise `TimeoutError` when that took too long."""
+    """Poll until a value is final; raise `TimeoutError` after `timeout` seconds."""
     ends = None if timeout is None else time.monotonic() + timeout
     while True:
-        found = read()
+        value = read()
         if progress is not None:
-            progress(found)
-        if finished(found):
-            return found
+            progress(value)
+        if finished(value):
+            return value
         if ends is not None and time.monotonic() >= ends:
-            raise TimeoutError(too_late(found))
+            raise TimeoutError(too_late(value))
         time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Where a page ended, as a word that is handed back to read on."""
+"""Page cursors: the position where the previous page ended."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from holdfast.errors import BadRequest
 
 
 def parse_cursor(cursor: str | None) -> int | None:
-    """Read where a page of numbered rows ended."""
+    """Return the id in a cursor; None stands for the first page."""
     if cursor is None:
         return None
-    found = parse_number(cursor)
-    if found is None:
+    number = parse_number(cursor)
+    if number is None:
         raise BadRequest(f"{cursor!r} is not where a page ended; begin again without it.")
-    return found
+    return number
 
 
 def parse_pair_cursor(cursor: str | None) -> tuple[int, int] | None:
-    """Read where a page ended that is named by two numbers."""
+    """Return the two numbers in a cursor."""
     if cursor is None:
         return None
     first, _, second = cursor.partition(".")

@@ -1,4 +1,4 @@
-"""All about one document that is not in its text: names, questions, what it lacks, what it cost, what happened."""
+"""Details of one document: entities, cards, missing chunks, cost, history."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ if TYPE_CHECKING:
     from holdfast.service.authorization import Authorization
     from holdfast.service.schemas import HistoryEntry
 
-MAX_HISTORY_ROWS = 500  # jobs and lines of the log that a history is made of
+MAX_HISTORY_ROWS = 500  # jobs, and events, that a history is built from
 
 
 class LocalDocumentDetails(ValidatedOperations):
-    """The documents of a database, each by itself."""
-
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self._library = authorization.library
 
     def entities(self, base: str, document: int) -> list[DocumentEntity]:
-        """Return the entities that a document names, the most frequent first."""
+        """Return the entities that a document mentions, with the number of chunks that do, most frequent first."""
         return self._library.document_details.entities(self._authorization.find_base(base), document)
 
     def cards(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
-        """Return the questions that a document answers, as its index `questions` has them, each with its passage."""
+        """Return the questions that a document answers, each with its answer and passage."""
         items, more = self._library.document_details.list_cards(
             self._authorization.find_base(base), document, after=parse_cursor(cursor) or 0, limit=limit
         )
         return Page(items=items, next_cursor=None if more is None else str(more))
 
     def missing(self, base: str, document: int, *, limit: int = 100) -> list[MissingChunk]:
-        """Return the chunks that indexes of a document lack, each with the reason: index by index, in their order."""
+        """Return the chunks that an index of a document lacks, each with the reason and how it begins."""
         return self._library.document_details.missing(self._authorization.find_base(base), document, limit=limit)
 
     def usage(self, base: str, document: int) -> DocumentUsage:
-        """Tell what was paid for a document, and what it was spared because an answer was known."""
-        shelf = self._authorization.find_base(base)
-        with self._library.document_queries.open_item(shelf, document) as (_, item, _):
+        """Return what was paid for a document, and what stored answers saved."""
+        target = self._authorization.find_base(base)
+        with self._library.document_queries.open_item(target, document) as (_, item, _):
             name = item.name
-        account = self._library.paid_cache.summarize_base(shelf.key, [item.key, item.source_key])
+        ledger = self._library.paid_cache.summarize_base(target.key, [item.key, item.source_key])
         return DocumentUsage(
             document=document,
             name=name,
-            spent=account.spent,
-            saved=account.saved,
-            kinds_spent=account.kinds_spent,
-            kinds_saved=account.kinds_saved,
+            spent=ledger.spent,
+            saved=ledger.saved,
+            kinds_spent=ledger.kinds_spent,
+            kinds_saved=ledger.kinds_saved,
         )
 
     def history(self, base: str, document: int, *, limit: int = 100) -> list[HistoryEntry]:
-        """Return what happened to a document, newest first: requests and their ends, and the attempts of each index.
+        """Return the history of a document, newest first: requests, their outcomes, and the attempts of each index.
 
-        The ends of jobs are told for as long as jobs are kept; attempts as far as the log goes back.
+        Outcomes are known as long as jobs are kept, attempts as long as the event log is kept.
         """
-        shelf = self._authorization.find_base(base)
-        with self._library.document_queries.open_item(shelf, document) as (_, item, slots):
+        target = self._authorization.find_base(base)
+        with self._library.document_queries.open_item(target, document) as (_, item, slots):
             owners = {slot.owner_id for slot in slots}
         jobs = [job for owner in owners for job in self._library.store.list_jobs_of_owner(owner, MAX_HISTORY_ROWS)]
-        lines = self._library.event_log.read_recent_of_owners(shelf.key, [item.key, item.source_key], MAX_HISTORY_ROWS)
-        return build_timeline(jobs, lines, slots)[:limit]
+        events = self._library.event_log.read_recent_of_owners(
+            target.key, [item.key, item.source_key], MAX_HISTORY_ROWS
+        )
+        return build_timeline(jobs, events, slots)[:limit]

@@ -1,4 +1,4 @@
-"""Documents: put in, asked for, looked at and taken out."""
+"""Documents: add, request work, list, read, delete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.documents import Action, AddOptions, DocumentFilter, Order, Reques
 from holdfast.engine import DEFAULT_PRIORITY
 from holdfast.errors import BadRequest, Permanent, StoreFull
 from holdfast.service.cursors import parse_pair_cursor
-from holdfast.service.messages import make_document_reply, merge_summaries, require_single_accepted
+from holdfast.service.messages import make_document_reply, merge_summaries, require_accepted
 from holdfast.service.schemas import (
     DocumentChunk,
     DocumentStatus,
@@ -50,7 +50,7 @@ StatusList = list[DocumentStatus]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file on its way in."""
+    """A file to add: bytes, an open file, or a path that is opened when it is read."""
 
     name: str
     content: bytes | BinaryIO | Path
@@ -59,7 +59,7 @@ class File:
 
     @classmethod
     def at(cls, path: Path | str) -> File:
-        """Name a file of this machine."""
+        """Return a file of this machine under its own name."""
         where = Path(path)
         if not where.is_file():
             raise BadRequest(f"{str(path)!r} is not a file; add a folder with `sync`.")
@@ -67,7 +67,11 @@ class File:
 
 
 class SingleDocumentOperations(ABC):
-    """Calls about one document, on either side: each raises a conflict where it makes no new work."""
+    """Requests about one document, on a database or at a server.
+
+    Each raises `Conflict` if it starts no new work. With `unless_changed`, a request is only accepted if the document
+    has one of these generations.
+    """
 
     @abstractmethod
     def many(
@@ -79,54 +83,49 @@ class SingleDocumentOperations(ABC):
         priority: int = DEFAULT_PRIORITY,
         unless_changed: Generations = None,
     ) -> Replies:
-        """Do the same to many documents; `unless_changed` has the generations that a single one may have."""
+        """Request the same action for many documents; `unless_changed` is only allowed for a single one."""
 
     def index(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
-        """Index what is not indexed; a conflict names the job that does it already."""
+        """Index a document that is not indexed; a conflict names the job that already does."""
         return self._run_action(base, "index", document, priority, unless_changed)
 
     def reindex(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
-        """Build a document again, or all that stands below it; only from rest."""
+        """Build a document again, or all documents of a container; rejected while one of them is active."""
         return self._run_action(base, "reindex", document, priority, unless_changed)
 
     def refresh(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
-        """Look again where a page, sitemap or folder comes from; what did not change costs nothing."""
+        """Fetch a page, sitemap or folder again; unchanged content costs nothing."""
         return self._run_action(base, "refresh", document, priority, unless_changed)
 
     def retry(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
-        """Build what failed or is lacking, and nothing else; of what is being deleted, try the clean-up again now."""
+        """Build what failed or is missing, and nothing else; for a failed clean-up, retry it now."""
         return self._run_action(base, "retry", document, priority, unless_changed)
 
     def cancel(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
-        """Stop what is active; what was served stays served."""
+        """Stop active work; search keeps using what was built before."""
         return self._run_action(base, "cancel", document, DEFAULT_PRIORITY, unless_changed)
 
     def delete(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
-        """Delete a document with all below it: from now on it is found nowhere."""
+        """Delete a document or container; it disappears from search and lists immediately."""
         return self._run_action(base, "delete", document, DEFAULT_PRIORITY, unless_changed)
 
     def _run_action(self, base: str, action: str, document: int, priority: int, unless_changed: Generations) -> Reply:
-        return require_single_accepted(
-            self.many(base, action, [document], priority=priority, unless_changed=unless_changed)
-        )
+        (reply,) = self.many(base, action, [document], priority=priority, unless_changed=unless_changed)
+        return require_accepted(reply)
 
 
 class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
-    """The documents of a database."""
-
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self._library = authorization.library
-
-    # ------------------------------------------------------------ putting in
 
     def add(
         self,
@@ -137,12 +136,14 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         index: bool | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Replies:
-        """Add files; each has its own answer, in order.
+        """Add files and return one reply for each, in order.
 
-        `on_duplicate` is `reject`, `replace` or `rename`; None: as the base has it.
+        `on_duplicate` is `reject`, `replace` or `rename`; None uses the setting of the base.
         """
-        given = [one if isinstance(one, File) else File.at(one) for one in files]
-        uploads = [Upload(one.name, _lazy_content(one.content), one.metadata, parent=one.parent or 0) for one in given]
+        given = [file if isinstance(file, File) else File.at(file) for file in files]
+        uploads = [
+            Upload(file.name, _lazy_content(file.content), file.metadata, parent=file.parent or 0) for file in given
+        ]
         return self._add_uploads(base, uploads, on_duplicate=on_duplicate, index=index, priority=priority)
 
     def note(
@@ -155,12 +156,12 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         on_duplicate: OnDuplicate | str | None = None,
         parent: int | None = None,
     ) -> Reply:
-        """Add a text that was written here."""
+        """Add a text as a document."""
         upload = Upload(name, text.encode(), metadata or {}, ItemKind.NOTE, parent=parent or 0)
         return self._add_uploads(base, [upload], on_duplicate=on_duplicate)[0]
 
     def url(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
-        """Add a page of the web; `every` so many seconds it is looked at again."""
+        """Add a web page; with `every`, it is fetched again after so many seconds."""
         return self._add_uploads(base, [_make_url_upload(ItemKind.URL, address, name, every)])[0]
 
     def sitemap(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
@@ -168,28 +169,26 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         return self._add_uploads(base, [_make_url_upload(ItemKind.SITEMAP, address, name, every)])[0]
 
     def sync(self, base: str, folder: Path | str, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        """Bring a folder of the machine that holds the library up to date; the first time it becomes an item."""
-        shelf, local = self._find_base_for_folders(base)
+        """Bring a folder of the machine that holds the library up to date; the first call adds it."""
+        target, local = self._find_base_for_folders(base)
         return make_document_reply(
-            self._library.folder_sync.sync(shelf, Path(folder), self._request_options(priority), local=local)
+            self._library.folder_sync.sync(target, Path(folder), self._request_options(priority), local=local)
         )
 
     def preview(self, base: str, folder: Path | str) -> SyncPreview:
-        """Tell what syncing a folder would add, change and remove; nothing is written."""
-        shelf, local = self._find_base_for_folders(base)
-        return self._library.folder_sync.preview(shelf, Path(folder), local=local)
+        """Return what syncing a folder of the server would add, change and remove, without writing anything."""
+        target, local = self._find_base_for_folders(base)
+        return self._library.folder_sync.preview(target, Path(folder), local=local)
 
     def watch(
         self, base: str, folder: Path | str, *, stop: Event, every: timedelta = DEFAULT_INTERVAL
     ) -> Iterator[Reply]:
-        """Sync a folder now, whenever something in it may have changed, and every so often, until `stop` is set."""
-        shelf, local = self._find_base_for_folders(base)
+        """Sync a folder now, after each change in it, and at this interval, until `stop` is set."""
+        target, local = self._find_base_for_folders(base)
         return map(
             make_document_reply,
-            self._library.folder_sync.watch(shelf, Path(folder), stop=stop, every=every, local=local),
+            self._library.folder_sync.watch(target, Path(folder), stop=stop, every=every, local=local),
         )
-
-    # ------------------------------------------------------------ asking
 
     def many(
         self,
@@ -200,16 +199,17 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         priority: int = DEFAULT_PRIORITY,
         unless_changed: Generations = None,
     ) -> Replies:
-        """Do the same to many documents: index, reindex, refresh, retry, force, cancel or delete.
+        """Request the same action for many documents: index, reindex, refresh, retry, force, cancel or delete.
 
-        `unless_changed` has the generations that a single document may have; else nothing is done.
+        With `unless_changed`, which is only allowed for a single document, the request is only accepted if the document
+        has one of these generations.
         """
-        shelf = self._authorization.find_base(base, Scope.WRITE)
-        wanted = _parse_action(action)
+        target = self._authorization.find_base(base, Scope.WRITE)
+        wanted = parse_choice(Action, "action", action)
         if unless_changed is not None and len(documents) != 1:
             raise BadRequest("Whether it changed can be asked of one document at a time.")
-        manner = self._request_options(priority)._replace(unless_changed=unless_changed)
-        return [make_document_reply(one) for one in self._request_action(shelf, wanted, documents, manner)]
+        options = self._request_options(priority)._replace(unless_changed=unless_changed)
+        return [make_document_reply(reply) for reply in self._request_action(target, wanted, documents, options)]
 
     def matching(
         self,
@@ -224,28 +224,26 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         priority: int = DEFAULT_PRIORITY,
         dry_run: bool = False,
     ) -> BulkSummary:
-        """Do the same to all documents that a list with these filters shows, however many; a dry run counts them.
+        """Request the same action for all documents that a list with these filters shows; `dry_run` only counts them.
 
-        What stands below a folder that is met is not asked a second time. Where a status is named, reindex, force and
-        delete leave folders and sitemaps alone, unless their kind is named: below them stands what has another one.
+        A container covers everything below it, which gets no request of its own. If `states` is given, reindex, force
+        and delete skip folders and sitemaps unless `kinds` names them, because documents below them have other states.
         """
-        shelf = self._authorization.find_base(base, Scope.WRITE)
+        target = self._authorization.find_base(base, Scope.WRITE)
         filter_ = DocumentFilter(parent=parent, states=states, kinds=kinds, text=text, deleting=deleting)
-        found = self._library.bulk_operations.apply(
-            shelf, _parse_action(action), filter_, self._request_options(priority), dry_run=dry_run
+        result = self._library.bulk_operations.apply(
+            target, parse_choice(Action, "action", action), filter_, self._request_options(priority), dry_run=dry_run
         )
-        return merge_summaries(found, dry_run=dry_run)
+        return merge_summaries(result, dry_run=dry_run)
 
     def _request_action(
-        self, shelf: Base, action: Action, documents: Sequence[int], manner: RequestOptions
+        self, target: Base, action: Action, documents: Sequence[int], options: RequestOptions
     ) -> Iterable[ItemReply]:
         if action is Action.DELETE:
             return self._library.remover.delete(
-                shelf, documents, requester=manner.requester, unless_changed=manner.unless_changed
+                target, documents, requester=options.requester, unless_changed=options.unless_changed
             )
-        return self._library.operations.request(shelf, documents, action, manner)
-
-    # ------------------------------------------------------------ looking
+        return self._library.operations.request(target, documents, action, options)
 
     def list(
         self,
@@ -262,18 +260,14 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         page: int = 1,
         size: int = 50,
     ) -> Page[Document]:
-        """Return documents of a base; with `parent`, what stands directly in a container, 0 for the base itself.
+        """Return documents of a base: by default active ones first, then failed ones, then the newest.
 
-        By default the active ones first, then the failed, then the newest. `text` is part of a name. `deleting` lists
-        what is being deleted, and nothing else.
+        `parent` limits the list to the direct children of a container, 0 to the top level. `text` is part of a name.
+        `deleting` lists only documents that are being deleted.
         """
         return self._library.document_queries.list(
             self._authorization.find_base(base),
-            parent=parent,
-            states=states,
-            text=text,
-            kinds=kinds,
-            deleting=deleting,
+            DocumentFilter(parent=parent, states=states, kinds=kinds, text=text, deleting=deleting),
             order=parse_choice(Order, "order", order),
             reverse=reverse,
             cursor=cursor,
@@ -282,40 +276,40 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         )
 
     def statuses(self, base: str, documents: Iterable[int]) -> StatusList:
-        """Tell how documents stand, up to 1,000 at once; those that are not there are left out."""
+        """Return the status of up to 1,000 documents; unknown ids are left out."""
         return list(self._library.document_queries.statuses(self._authorization.find_base(base), documents))
 
     def get(self, base: str, document: int) -> Document:
-        """Return a document with its indexes, why it waits, and what went wrong."""
+        """Return a document with the state of each index, why it waits, and what failed."""
         return self._library.document_queries.read_document(self._authorization.find_base(base), document)
 
     def text(self, base: str, document: int, *, start: int = 0, length: int = 50_000) -> DocumentText:
-        """Return the text of a document as it was read and is served, or a part of it."""
+        """Return the text of a document as it was read and is searched, or a part of it."""
         return self._library.document_queries.text(
             self._authorization.find_base(base), document, start=start, limit=length
         )
 
     def passage(self, base: str, document: int, chunk: int) -> PassageInContext:
-        """Return a chunk with what stands around it: what a hit or a citation opens."""
+        """Return a chunk with the text around it, for example for a hit or a citation."""
         return self._library.document_queries.passage(self._authorization.find_base(base), document, chunk)
 
     def original(self, base: str, document: int) -> OriginalFile:
-        """Tell where the bytes of a document are, as they came in."""
+        """Return the path of the original file of a document."""
         return self._library.document_queries.original(self._authorization.find_base(base), document)
 
     def chunks(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[DocumentChunk]:
-        """Return the chunks of a document, or of all below a container, as they are served."""
-        shelf = self._authorization.find_base(base)
-        items = self._library.items.chunks(shelf, document, after=parse_pair_cursor(cursor) or (0, -1), limit=limit)
+        """Return the chunks of a document, or of all documents below a container, as they are searched."""
+        target = self._authorization.find_base(base)
+        items = self._library.items.chunks(target, document, after=parse_pair_cursor(cursor) or (0, -1), limit=limit)
         more = f"{items[-1].document}.{items[-1].ordinal}" if len(items) == limit else None
         return Page(items=items, next_cursor=more)
 
     def download(self, base: str, document: int, to: Path | BinaryIO) -> int:
-        """Write the bytes of a document as they came in; return how many."""
-        found = self.original(base, document)
-        with found.path.open("rb") as file, open_for_writing(to) as target:
+        """Write the original bytes of a document; return their number."""
+        original = self.original(base, document)
+        with original.path.open("rb") as file, open_for_writing(to) as target:
             shutil.copyfileobj(file, target)
-        return found.size
+        return original.size
 
     def _add_uploads(
         self,
@@ -326,22 +320,24 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         index: bool | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Replies:
-        shelf = self._authorization.find_base(base, Scope.WRITE)
+        target = self._authorization.find_base(base, Scope.WRITE)
         chosen = None if on_duplicate is None else parse_choice(OnDuplicate, "on_duplicate", on_duplicate)
-        terms = AddOptions(on_duplicate=chosen, index=index, requester=self._authorization.requester, priority=priority)
-        return [make_document_reply(one) for one in self._library.adder.add(shelf, uploads, terms)]
+        options = AddOptions(
+            on_duplicate=chosen, index=index, requester=self._authorization.requester, priority=priority
+        )
+        return [make_document_reply(reply) for reply in self._library.adder.add(target, uploads, options)]
 
     def _find_base_for_folders(self, base: str) -> tuple[Base, bool]:
-        """Open a base for a folder of this machine, and tell whether the local user asks.
+        """Return a base, and whether the caller is the local user; only an administrator may name folders.
 
-        Files of the server belong to no base, so a key that is limited to some bases may not name them. Without keys
-        everybody who reaches the server is the local user.
+        Folders of the server belong to no base, so a key that is limited to some bases may not name them. On a server
+        without keys every caller is the local user.
         """
-        shelf = self._authorization.find_base(base, Scope.ADMIN)
+        target = self._authorization.find_base(base, Scope.ADMIN)
         local = self._authorization.caller.key_id is None
         if not local:
             self._authorization.require_all_bases(Scope.ADMIN)
-        return shelf, local
+        return target, local
 
     def _request_options(self, priority: int) -> RequestOptions:
         return RequestOptions(requester=self._authorization.requester, priority=priority)
@@ -349,7 +345,7 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
 
 @contextmanager
 def open_for_writing(to: Path | BinaryIO) -> Iterator[BinaryIO]:
-    """Open what something is written to; a file that is there already is not overwritten."""
+    """Open a file for writing; an existing file is not overwritten."""
     if not isinstance(to, Path):
         yield to
         return
@@ -363,12 +359,12 @@ def open_for_writing(to: Path | BinaryIO) -> Iterator[BinaryIO]:
         with reporting_full_disk(f"for {str(to)!r}"), file:
             yield file
     except StoreFull:
-        to.unlink(missing_ok=True)  # a part of a file is worse than none
+        to.unlink(missing_ok=True)  # a truncated file must not look complete
         raise
 
 
 def _make_url_upload(kind: ItemKind, address: str, name: str | None, every: int | None) -> Upload:
-    """Name a page or sitemap; an address that holds a secret or cannot be fetched is refused, and not repeated."""
+    """Return a page or sitemap to add; an address with a secret is rejected and not repeated in the error."""
     part = find_secret(address)
     if part == "user":
         raise BadRequest(
@@ -383,21 +379,13 @@ def _make_url_upload(kind: ItemKind, address: str, name: str | None, every: int 
             "secret_in_address",
             parameter=part,
         )
-    from holdfast.sources.urls import Url  # noqa: PLC0415 - it needs a package that a client of a server has not
+    from holdfast.sources.urls import Url  # noqa: PLC0415 - it needs a package of the extra `documents`
 
     try:
         Url.parse(address)
     except Permanent as refusal:
         raise BadRequest(f"{refusal} Nothing was stored.", refusal.code, **refusal.params) from None
     return Upload(name or mask_secrets(address), kind=kind, source=address, every=every)
-
-
-def _parse_action(name: str) -> Action:
-    """Return the action of this name."""
-    try:
-        return Action(name)
-    except ValueError:
-        raise BadRequest(f"Nothing is called {name!r} here; choose one of {', '.join(sorted(Action))}.") from None
 
 
 def _lazy_content(content: bytes | BinaryIO | Path) -> Any:

@@ -1,4 +1,4 @@
-"""What happened: the event log, read back and followed."""
+"""The event log: pages of it, and the filter for a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LocalEvents(ValidatedOperations):
-    """The event log of a database, as far as the caller may see it."""
+    """The event log, limited to what the caller may see."""
 
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
@@ -30,11 +30,11 @@ class LocalEvents(ValidatedOperations):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[Event]:
-        """Return what happened, newest first."""
+        """Return events, newest first."""
         before = None if cursor is None else Cursor.parse(cursor)
-        found = self._log.history(before, limit, only=self.make_filter(base, document=document, topics=topics))
+        page = self._log.history(before, limit, only=self.make_filter(base, document=document, topics=topics))
         return Page(
-            items=[one.to_schema() for one in found.events], next_cursor=str(found.cursor) if found.has_more else None
+            items=[event.to_schema() for event in page.events], next_cursor=str(page.cursor) if page.has_more else None
         )
 
     def after(
@@ -46,20 +46,20 @@ class LocalEvents(ValidatedOperations):
         topics: Collection[str] | None = None,
         limit: int = 100,
     ) -> Page[Event]:
-        """Return what happened behind a place, oldest first; the cursor is always told, to read on from later."""
-        place = self._log.newest_cursor() if cursor is None else Cursor.parse(cursor)
-        found = self._log.read(place, limit, only=self.make_filter(base, document=document, topics=topics))
-        return Page(items=[one.to_schema() for one in found.events], next_cursor=str(found.cursor))
+        """Return the events after a cursor, oldest first; `next_cursor` is always set, to continue later."""
+        after = self._log.newest_cursor() if cursor is None else Cursor.parse(cursor)
+        page = self._log.read(after, limit, only=self.make_filter(base, document=document, topics=topics))
+        return Page(items=[event.to_schema() for event in page.events], next_cursor=str(page.cursor))
 
     def make_filter(
         self, base: str | None, *, document: int | None = None, topics: Collection[str] | None = None
     ) -> EventFilter:
-        """Return what of the log the caller asks for and may see."""
+        """Return a filter for the requested events that the caller may see."""
         types = None if topics is None else resolve_topics(topics)
         return EventFilter(bases=self.visible_base_keys(base), types=types, document=document)
 
     def visible_base_keys(self, base: str | None) -> frozenset[str] | None:
-        """Return the bases that are looked at, by what events call them; None for all."""
+        """Return the keys of the bases whose events the caller may see; None stands for all."""
         if base is not None:
             return frozenset({self._authorization.find_base(base).key})
         bases = self._authorization.caller.bases

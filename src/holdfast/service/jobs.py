@@ -1,4 +1,4 @@
-"""The queue: its jobs, their order, pauses, and asking for many at once."""
+"""The queue: jobs, priorities, pauses, and requests for many jobs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 class LocalJobs(ValidatedOperations):
-    """The jobs of a database."""
-
     def __init__(self, authorization: Authorization, documents: LocalDocuments) -> None:
         self._authorization = authorization
         self._documents = documents
@@ -46,40 +44,43 @@ class LocalJobs(ValidatedOperations):
         page: int = 1,
         size: int = 50,
     ) -> Page[Job]:
-        """Return jobs: the active ones in the order in which they are served, then those that ended, newest first.
+        """Return jobs: active ones in the order in which they will run, then ended ones, newest first.
 
-        With `document` those of one document of the base; of one that is gone there are none.
+        `document` limits the list to one document of the base; a deleted document has no jobs.
         """
-        shelf = self._authorization.find_base_or_all(base)
-        if document is not None and shelf is None:
+        target = self._authorization.find_base_or_all(base)
+        if document is not None and target is None:
             raise BadRequest("A document is one of a base; name the base, too.")
         names = self._authorization.base_names()
         filter_ = JobFilter(
-            base=shelf.key if shelf else None,
+            base=target.key if target else None,
             requester=requester,
             states=frozenset(states) if states else None,
             owners=None if document is None else (str(document), f"{SOURCE_PREFIX}{document}"),
         )
         found = self._store.list_jobs(filter_, cursor=cursor, page=page, size=size)
-        called = self._find_document_names(*(one.job for one in found.jobs))
-        items = [_job_to_schema(one, names.get(one.job.base, ""), called.get(one.job.id, "")) for one in found.jobs]
+        documents = self._find_document_names(*(listed.job for listed in found.jobs))
+        items = [
+            _job_to_schema(listed, names.get(listed.job.base, ""), documents.get(listed.job.id, ""))
+            for listed in found.jobs
+        ]
         return Page(items=items, next_cursor=found.cursor, total=found.total)
 
     def get(self, job: str) -> Job:
-        """Return a job as the list shows it, and why it waits."""
+        """Return a job with its progress and why it waits."""
         found, base = self._authorization.find_job(job)
         reasons = self._store.explain_job(job) if found.outcome is None else []
         shown = _job_to_schema(self._store.read_listed_job(job), base, self._find_document_names(found).get(job, ""))
         return replace(shown, waiting_for=describe_reasons(reasons, base))
 
     def cancel(self, job: str) -> Reply:
-        """Cancel a job; what was served stays served."""
+        """Cancel a job; search keeps using what was built before."""
         found, _ = self._authorization.find_job(job, Scope.WRITE)
-        (one,) = self._store.cancel_jobs([job], self._authorization.requester)
-        return require_accepted(make_job_reply(one, parse_item_id(found.owner)))
+        (result,) = self._store.cancel_jobs([job], self._authorization.requester)
+        return require_accepted(make_job_reply(result, parse_item_id(found.owner)))
 
     def retry(self, job: str) -> Reply:
-        """Build what a job left failed or lacking."""
+        """Build what a job left failed or missing, and nothing else."""
         found, name = self._authorization.find_job(job, Scope.WRITE)
         item = parse_item_id(found.owner)
         if item is None:
@@ -87,75 +88,73 @@ class LocalJobs(ValidatedOperations):
         return self._documents.retry(name, item)
 
     def prioritise(self, job: str, priority: int) -> Reply:
-        """Give an active job another priority: 0 is served first, 9 last."""
+        """Change the priority of an active job: 0 runs first, 9 last."""
         found, _ = self._authorization.find_job(job, Scope.WRITE)
-        (one,) = self._store.reprioritise([job], priority)
-        return require_accepted(make_job_reply(one, parse_item_id(found.owner)))
-
-    # ------------------------------------------------------------ many at once
+        (result,) = self._store.reprioritise([job], priority)
+        return require_accepted(make_job_reply(result, parse_item_id(found.owner)))
 
     def cancel_all(self, base: str | None = None, *, dry_run: bool = False) -> BulkSummary:
-        """Cancel every active job of a base, or of all; deletes go on."""
+        """Cancel every active job of a base, or of all bases; deletes continue."""
         key = self._require_base_key(base)
         return merge_summaries(
             self._store.cancel_all(key, dry_run=dry_run, requester=self._authorization.requester), dry_run=dry_run
         )
 
     def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> BulkSummary:
-        """Ask for all that failed once more, or also for what lacks something; not in a base that has failed itself."""
+        """Retry every failed document, with `degraded` also incomplete ones, except in bases that have failed."""
         self._require_base_key(base)
-        shelves = self._authorization.visible_bases() if base is None else [self._authorization.find_base(base)]
-        for shelf in shelves if base is not None else ():
-            refuse_failed(shelf)
-        asked = [
+        targets = self._authorization.visible_bases() if base is None else [self._authorization.find_base(base)]
+        if base is not None:
+            refuse_failed(targets[0])
+        results = [
             self._store.retry_all(
-                shelf.key, degraded=degraded, dry_run=dry_run, requester=self._authorization.requester
+                target.key, degraded=degraded, dry_run=dry_run, requester=self._authorization.requester
             )
-            for shelf in shelves
-            if shelf.problem is None
+            for target in targets
+            if target.problem is None
         ]
-        return merge_summaries(*asked, dry_run=dry_run)
+        return merge_summaries(*results, dry_run=dry_run)
 
     def pause(self, base: str | None = None, *, stop: bool = False) -> bool:
-        """Let nothing of a base, or nothing at all, begin; `stop` also calls back what runs."""
+        """Start no new work in a base, or in all bases; `stop` also interrupts running work."""
         return self._store.pause(self._require_base_key(base), stop=stop, requester=self._authorization.requester)
 
     def resume(self, base: str | None = None) -> bool:
-        """End a pause; tell whether there was one."""
+        """End a pause; return whether there was one."""
         return self._store.resume(self._require_base_key(base))
 
     def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> QueueStats:
-        """Tell how the queue does."""
-        shelf = self._authorization.find_base_or_all(base)
+        """Return numbers about the queue within a time window."""
+        target = self._authorization.find_base_or_all(base)
         return queue_to_schema(
-            self._store.overview(shelf.key if shelf else None, window), self._authorization.base_names()
+            self._store.overview(target.key if target else None, window), self._authorization.base_names()
         )
 
-    def _find_document_names(self, *some: StoredJob) -> dict[str, str]:
-        """Return the names of the documents that jobs are about, by the jobs, in one query."""
-        about = {job.id: item for job in some if (item := parse_item_id(job.owner)) is not None}
-        names = self._authorization.library.document_queries.names(about.values())
-        return {job: names[item] for job, item in about.items() if item in names}
+    def _find_document_names(self, *jobs: StoredJob) -> dict[str, str]:
+        """Return the names of the documents of these jobs by job id, with one query."""
+        items = {job.id: item for job in jobs if (item := parse_item_id(job.owner)) is not None}
+        names = self._authorization.library.document_queries.names(items.values())
+        return {job: names[item] for job, item in items.items() if item in names}
 
     def _require_base_key(self, base: str | None) -> str | None:
-        """Return what the store calls a base; all of them only for who may do this everywhere."""
+        """Return the key of a base in the store; None stands for all bases and needs a key for all of them."""
         if base is not None:
             return self._authorization.find_base(base, Scope.WRITE).key
         self._authorization.require_all_bases(Scope.WRITE)
         return None
 
 
-def queue_to_schema(found: QueueOverview, names: Mapping[str, str]) -> QueueStats:
-    """Return how the queue does, as people see it who know these bases."""
+def queue_to_schema(overview: QueueOverview, names: Mapping[str, str]) -> QueueStats:
+    """Return the numbers of the queue, with the names of the bases that the caller sees."""
     return QueueStats(
-        active=dict(found.active),
-        ended=dict(found.ended),
-        window_seconds=int(found.window.total_seconds()),
-        per_hour=found.per_hour,
-        failure_rate=found.failure_rate,
-        oldest_queued=as_datetime(found.oldest_queued),
-        paused=any(pause.base == "" for pause in found.pauses),
-        paused_bases=[names[pause.base] for pause in found.pauses if pause.base in names],
+        active=dict(overview.active),
+        ended=dict(overview.ended),
+        window_seconds=int(overview.window.total_seconds()),
+        per_hour=overview.per_hour,
+        failure_rate=overview.failure_rate,
+        oldest_queued=as_datetime(overview.oldest_queued),
+        paused=any(pause.base == "" for pause in overview.pauses),
+        paused_bases=[names[pause.base] for pause in overview.pauses if pause.base in names],
     )
 
 

@@ -1,4 +1,4 @@
-"""A library on a database of this process, as one caller sees it."""
+"""A library on a database of this process, with the rights of one caller."""
 
 from __future__ import annotations
 
@@ -19,72 +19,47 @@ from holdfast.service.usage import LocalUsage
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.auth import Caller
     from holdfast.service.schemas import Overview
     from holdfast.wiring import Library
 
 
 class LocalService(ValidatedOperations):
-    """All that can be done, in groups; a group is made when it is used, so that every request can have its own."""
+    """All operations, in groups. A group is made when it is first used, because each request has its own service."""
 
     def __init__(self, library: Library, caller: Caller) -> None:
         self.authorization = Authorization(library, caller)
 
-    @cached_property
-    def bases(self) -> LocalBases:
-        """The bases."""
-        return LocalBases(self.authorization)
-
-    @cached_property
-    def documents(self) -> LocalDocuments:
-        """Documents: added, requested, listed and deleted."""
-        return LocalDocuments(self.authorization)
-
-    @cached_property
-    def jobs(self) -> LocalJobs:
-        """The queue."""
-        return LocalJobs(self.authorization, self.documents)
-
-    @cached_property
-    def asking(self) -> LocalSearch:
-        """Searches, answers and the graph."""
-        return LocalSearch(self.authorization)
-
-    @cached_property
-    def cards(self) -> LocalCards:
-        """Study cards."""
-        return LocalCards(self.authorization)
-
-    @cached_property
-    def dossiers(self) -> LocalDocumentDetails:
-        """Details of single documents."""
-        return LocalDocumentDetails(self.authorization)
-
-    @cached_property
-    def accounts(self) -> LocalUsage:
-        """Usage, duplicate requests and health."""
-        return LocalUsage(self.authorization)
-
-    @cached_property
-    def archives(self) -> LocalArchives:
-        """Bases as files."""
-        return LocalArchives(self.authorization)
-
-    @cached_property
-    def events(self) -> LocalEvents:
-        """The event log."""
-        return LocalEvents(self.authorization)
-
-    @cached_property
-    def keys(self) -> LocalKeys:
-        """API keys."""
-        return LocalKeys(self.authorization)
-
-    @cached_property
-    def webhooks(self) -> LocalWebhooks:
-        """Webhooks."""
-        return LocalWebhooks(self.authorization)
+    bases = cached_property(lambda self: LocalBases(self.authorization))
+    documents = cached_property(lambda self: LocalDocuments(self.authorization))
+    jobs = cached_property(lambda self: LocalJobs(self.authorization, self.documents))
+    asking = cached_property(lambda self: LocalSearch(self.authorization))
+    cards = cached_property(lambda self: LocalCards(self.authorization))
+    dossiers = cached_property(lambda self: LocalDocumentDetails(self.authorization))
+    accounts = cached_property(lambda self: LocalUsage(self.authorization))
+    archives = cached_property(lambda self: LocalArchives(self.authorization))
+    events = cached_property(lambda self: LocalEvents(self.authorization))
+    keys = cached_property(lambda self: LocalKeys(self.authorization))
+    webhooks = cached_property(lambda self: LocalWebhooks(self.authorization))
 
     def overview(self, hours: int = 24) -> Overview:
-        """Return all at a glance: documents, the queue within the last hours, who works, what was spent."""
+        """Return document counts, the queue of the last hours, workers, costs and recent outcomes of jobs."""
         return build_overview(self.authorization, hours)
+
+
+GROUPS: Mapping[str, type[ValidatedOperations]] = {
+    "": LocalService,
+    "bases": LocalBases,
+    "documents": LocalDocuments,
+    "jobs": LocalJobs,
+    "asking": LocalSearch,
+    "cards": LocalCards,
+    "dossiers": LocalDocumentDetails,
+    "accounts": LocalUsage,
+    "archives": LocalArchives,
+    "events": LocalEvents,
+    "keys": LocalKeys,
+    "webhooks": LocalWebhooks,
+}

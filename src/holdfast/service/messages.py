@@ -1,24 +1,22 @@
-"""What is told to people: a sentence for each reason."""
+"""Replies to requests, with a message for each reason."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.engine import Status, Verdict
 from holdfast.errors import Conflict
-from holdfast.guard.answers import ADMISSION_MESSAGES as ADMISSION
+from holdfast.guard.answers import ADMISSION_MESSAGES
 from holdfast.service.schemas import BulkSummary, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from holdfast.documents import ItemReply
-    from holdfast.engine import AdmissionResult
-    from holdfast.engine import BulkResult as Counted
+    from holdfast.engine import AdmissionResult, BulkResult
 
 REASON_MESSAGES = {
-    **ADMISSION,
+    **ADMISSION_MESSAGES,
     "already_indexed": "This is indexed; reindex it to do it again.",
     "unknown_owner": "This was never indexed; index it first.",
     "name_taken": "Another document has this name; replace it, rename this one, or delete the other.",
@@ -30,50 +28,38 @@ REASON_MESSAGES = {
 }
 
 
-def make_document_reply(one: ItemReply) -> Reply:
-    """Return what came of a request about a document."""
-    return Reply(
-        verdict=one.verdict,
-        reason=one.reason,
-        message=format_reason(one.reason, one.verdict, one.status),
-        name=one.name,
-        document=one.item,
-        job=one.job,
-        status=one.status,
-        generation=one.generation,
-    )
+def make_document_reply(result: ItemReply) -> Reply:
+    return replace(make_job_reply(result, result.item), name=result.name)
 
 
-def make_job_reply(one: AdmissionResult, document: int | None = None) -> Reply:
-    """Return what came of a request about a job or a base."""
+def make_job_reply(result: AdmissionResult | ItemReply, document: int | None = None) -> Reply:
     return Reply(
-        verdict=one.verdict,
-        reason=one.reason,
-        message=format_reason(one.reason, one.verdict, one.status),
+        verdict=result.verdict,
+        reason=result.reason,
+        message=format_reason(result.reason, result.verdict, result.status),
         document=document,
-        job=one.job,
-        status=one.status,
-        generation=one.generation,
+        job=result.job,
+        status=result.status,
+        generation=result.generation,
     )
 
 
 def format_reason(reason: str, verdict: Verdict, status: str) -> str:
-    """Say what a reason means."""
-    said = REASON_MESSAGES.get(reason, "Accepted." if verdict is Verdict.ACCEPTED else reason.replace("_", " "))
-    return said.format(status=status)
+    text = REASON_MESSAGES.get(reason, "Accepted." if verdict is Verdict.ACCEPTED else reason.replace("_", " "))
+    return text.format(status=status)
 
 
-def require_accepted(one: Reply) -> Reply:
-    """Return a reply that was accepted; any other is a conflict that names what stands in the way."""
-    if one.accepted:
-        return one
+def require_accepted(reply: Reply) -> Reply:
+    """Return an accepted reply; raise any other as a `Conflict` that names the document and the job in the way."""
+    if reply.accepted:
+        return reply
     raise Conflict(
-        one.reason,
-        one.message,
-        verdict=str(one.verdict),
-        status=str(one.status),
-        document=one.document,
-        job=one.job,
+        reply.reason,
+        reply.message,
+        verdict=str(reply.verdict),
+        status=str(reply.status),
+        document=reply.document,
+        job=reply.job,
     )
 
 
@@ -90,20 +76,14 @@ def make_conflict_reply(conflict: Conflict, name: str = "", *, job: str | None =
     )
 
 
-def require_single_accepted(replies: Sequence[Reply]) -> Reply:
-    """Return the reply about one document, if it was accepted."""
-    (one,) = replies
-    return require_accepted(one)
-
-
-def merge_summaries(*some: Counted, dry_run: bool) -> BulkSummary:
-    """Return what came of requests about many, added up."""
+def merge_summaries(*results: BulkResult, dry_run: bool) -> BulkSummary:
+    """Add up the results of requests about many documents."""
     answers: Counter[str] = Counter()
-    for one in some:
-        answers.update({f"{verdict}: {reason}": times for (verdict, reason), times in one.answers.items()})
+    for result in results:
+        answers.update({f"{verdict}: {reason}": times for (verdict, reason), times in result.answers.items()})
     return BulkSummary(
-        found=sum(one.found for one in some),
-        accepted=sum(one.accepted for one in some),
+        found=sum(result.found for result in results),
+        accepted=sum(result.accepted for result in results),
         answers=dict(answers),
         dry_run=dry_run,
     )

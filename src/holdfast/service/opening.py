@@ -1,7 +1,6 @@
-"""Where a library is: a folder, a database, or a server; and who works there.
+"""Opens a folder or a database, and records which server serves a folder.
 
-A folder is opened with a worker of its own, in this process, unless a server runs there already. A database that others
-share has its own workers.
+A folder gets a worker in this process unless a server already runs there. A shared database has workers of its own.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from holdfast.private_files import make_private_folder, open_private_file, restr
 from holdfast.settings import DATA_FOLDER, DATABASE_FILE, Settings
 from holdfast.wiring import Library, open_configured_store, open_worker_parts
 
-SERVER_FILE = "server.json"  # in the home folder: who serves there, and under which address
+SERVER_FILE = "server.json"  # in the home folder: the process and the address of its server
 
 
 def settings_for(where: str | Path | None) -> Settings:
-    """Return the settings of the environment, with the folder or database that is named."""
+    """Return the settings from the environment, with the given folder or database."""
     settings = Settings.from_environment()
     if where is None:
         return settings
@@ -37,7 +36,7 @@ def settings_for(where: str | Path | None) -> Settings:
 
 
 def open_library(settings: Settings) -> Library:
-    """Open a library, make its folder if it is a new one, and close its folders to other users."""
+    """Open a library, create its folder if needed, and restrict its folders to the owner."""
     require_extra("documents")
     home = Path(settings.home)
     for folder in (home, Path(settings.data)):
@@ -51,7 +50,7 @@ def open_library(settings: Settings) -> Library:
 
 
 class BackgroundWorker:
-    """A worker in a thread of this process; what it holds is given back when it is stopped."""
+    """A worker in a thread of this process."""
 
     def __init__(self, settings: Settings) -> None:
         self._worker = PollingWorker(open_worker_parts(settings))
@@ -59,43 +58,39 @@ class BackgroundWorker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Give back what it holds, and end."""
+        """Release the claimed work and wait until the thread has ended."""
         self._worker.stop()
         self._thread.join()
 
 
 def local_caller() -> Caller:
-    """Return who asks by the library: whoever runs this process, and may do anything."""
+    """Return the user of this process, who has all rights."""
     name = ""
     with suppress(KeyError, OSError, ImportError):
-        import pwd  # noqa: PLC0415 - not everywhere
+        import pwd  # noqa: PLC0415 - only on POSIX
 
         name = pwd.getpwuid(os.getuid()).pw_name
     return Caller(key_id=None, name=name, scope=Scope.ADMIN, bases=None)
 
 
-# ---------------------------------------------------------------- who serves a folder
-
-
 def announce_server(settings: Settings, address: str) -> None:
-    """Note that this process serves the folder."""
+    """Record that this process serves the folder."""
     path = Path(settings.home) / SERVER_FILE
     make_private_folder(path.parent)
-    told = json.dumps({"address": address, "holder": make_holder_name()})
+    record = json.dumps({"address": address, "holder": make_holder_name()})
     with open(path.with_suffix(".new"), "w", opener=open_private_file) as file:
-        file.write(told)
+        file.write(record)
     path.with_suffix(".new").replace(path)
 
 
 def withdraw_server(settings: Settings) -> None:
-    """Note that it does no longer."""
     (Path(settings.home) / SERVER_FILE).unlink(missing_ok=True)
 
 
 def find_server(settings: Settings) -> str | None:
-    """Return the address of the server that serves the folder; None if none is alive."""
+    """Return the address of the running server of the folder; None if there is none."""
     try:
-        told = json.loads((Path(settings.home) / SERVER_FILE).read_text())
-        return None if known_dead(told["holder"]) else str(told["address"])
+        record = json.loads((Path(settings.home) / SERVER_FILE).read_text())
+        return None if known_dead(record["holder"]) else str(record["address"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""All at a glance: documents, the queue, who works, what was spent, and how jobs ended lately."""
+"""The overview: documents, queue, workers, costs and recent outcomes."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from holdfast.service.schemas import DocumentCounts, OutcomeBucket, Overview
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.engine.store import QueueOverview as Counting
+    from holdfast.engine.store import QueueOverview
     from holdfast.service.authorization import Authorization
 
 BUCKET_COUNT = 24
-MAX_HOURS = 24 * 30  # hours
+MAX_HOURS = 24 * 30
 CHARTED_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED, Outcome.CANCELLED})
 
 
-def build_overview(at: Authorization, hours: int) -> Overview:
-    """Return all at a glance; of a caller who is limited to bases, of these alone."""
+def build_overview(authorization: Authorization, hours: int) -> Overview:
+    """Return the overview of the bases that the caller sees."""
     if not 1 <= hours <= MAX_HOURS:
         raise BadRequest(f"An overview is of the last 1 to {MAX_HOURS} hours, not {hours}.")
-    library, store = at.library, at.library.store
-    shelves = at.visible_bases()
-    names = {shelf.key: shelf.name for shelf in shelves}
-    asked: Sequence[str | None] = [None] if at.caller.bases is None else [*names]
+    library, store = authorization.library, authorization.library.store
+    visible = authorization.visible_bases()
+    names = {base.key: base.name for base in visible}
+    keys: Sequence[str | None] = [None] if authorization.caller.bases is None else [*names]
     window = timedelta(hours=hours)
-    queue = _merge_queues([store.overview(base, window) for base in asked or [""]])
+    queue = _merge_queues([store.overview(base, window) for base in keys or [""]])
     counted = library.document_queries.counts_of_all()
     paid = library.paid_cache.summarize_bases(names)
     return Overview(
-        bases=len(shelves),
-        documents=_sum_counts(counted[shelf.id] for shelf in shelves if shelf.id in counted),
+        bases=len(visible),
+        documents=_sum_counts(counted[base.id] for base in visible if base.id in counted),
         queue=queue_to_schema(queue, names),
         workers=store.count_workers(),
-        working=len({holder for base, holder in store.list_active_holders() if None in asked or base in names}),
+        working=len({holder for base, holder in store.list_active_holders() if None in keys or base in names}),
         tokens_spent=paid.spent.tokens,
         tokens_saved=paid.saved.tokens,
         price_spent=paid.spent.price,
         price_saved=paid.saved.price,
-        duplicates=sum(one.times for one in store.count_refusals() if one.base in names),
-        series=_count_ended_jobs(at, asked, queue.now, window / BUCKET_COUNT),
+        duplicates=sum(refusal.times for refusal in store.count_refusals() if refusal.base in names),
+        series=_count_ended_jobs(authorization, keys, queue.now, window / BUCKET_COUNT),
     )
 
 
 def _count_ended_jobs(
-    at: Authorization, bases: Iterable[str | None], now: Moment, width: timedelta
+    authorization: Authorization, bases: Iterable[str | None], now: Moment, width: timedelta
 ) -> list[OutcomeBucket]:
-    """Count how jobs ended, in steps that begin at the same moments whenever somebody looks."""
+    """Count ended jobs per time bucket; the bounds of buckets do not depend on the time of the request."""
     step = micros(width)
     first = now // step * step - (BUCKET_COUNT - 1) * step
     counted: Counter[tuple[int, str]] = Counter()
     for base in bases:
-        for (begins, outcome), many in at.library.store.count_ended(base, Moment(first), width).items():
+        for (begins, outcome), many in authorization.library.store.count_ended(base, Moment(first), width).items():
             counted[begins, outcome if outcome in CHARTED_OUTCOMES else "other"] += many
     return [
         OutcomeBucket(
@@ -70,24 +70,24 @@ def _count_ended_jobs(
     ]
 
 
-def _merge_queues(some: Sequence[Counting]) -> Counting:
-    """Add up how the queue does in several bases."""
+def _merge_queues(queues: Sequence[QueueOverview]) -> QueueOverview:
+    """Add up the numbers of several queues."""
     active: Counter[str] = Counter()
     ended: Counter[str] = Counter()
-    for one in some:
-        active.update(one.active)
-        ended.update(one.ended)
-    waiting = [one.oldest_queued for one in some if one.oldest_queued is not None]
-    return replace(some[0], active=dict(active), ended=dict(ended), oldest_queued=min(waiting, default=None))
+    for queue in queues:
+        active.update(queue.active)
+        ended.update(queue.ended)
+    waiting = [queue.oldest_queued for queue in queues if queue.oldest_queued is not None]
+    return replace(queues[0], active=dict(active), ended=dict(ended), oldest_queued=min(waiting, default=None))
 
 
-def _sum_counts(some: Iterable[DocumentCounts]) -> DocumentCounts:
+def _sum_counts(all_counts: Iterable[DocumentCounts]) -> DocumentCounts:
     by_status: Counter[Status] = Counter()
     containers = size = 0
-    for one in some:
-        by_status.update(one.by_status)
-        containers += one.containers
-        size += one.bytes
+    for counts in all_counts:
+        by_status.update(counts.by_status)
+        containers += counts.containers
+        size += counts.bytes
     return DocumentCounts(
         documents=by_status.total(),
         by_status={status: by_status[status] for status in Status},

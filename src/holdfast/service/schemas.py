@@ -1,4 +1,7 @@
-"""What people are shown: plain values that look the same in the library, in HTTP, in the commands and in MCP."""
+"""The values that operations return, the same in the library, HTTP, the commands and MCP.
+
+Types of other packages are exported from here, so that an interface needs no other import.
+"""
 
 from __future__ import annotations
 
@@ -21,85 +24,14 @@ from holdfast.indexes.graph import Entity, EntityDetails, Fact, Mention, Neighbo
 from holdfast.indexes.graph.graph_view import Edge, GraphView, Node
 from holdfast.llm import UsageTotal
 from holdfast.paging import Page
-from holdfast.search import AnswerOutcome, ChannelScore, Hit, Hits, Notice
-from holdfast.search.answers import Answer, Citation, Mode
+from holdfast.search import AnswerOutcome, ChannelScore, Citation, Hit, Hits, Notice
+from holdfast.search.answers import Answer, Mode
 from holdfast.webhooks.delivery import Delivery
-
-__all__ = [
-    "Answer",
-    "AnswerOutcome",
-    "ApiKey",
-    "Base",
-    "BaseSettings",
-    "BaseStatus",
-    "BaseUsage",
-    "BulkSummary",
-    "Card",
-    "CardSetStatus",
-    "ChannelScore",
-    "Citation",
-    "Delivery",
-    "Document",
-    "DocumentChunk",
-    "DocumentCounts",
-    "DocumentEntity",
-    "DocumentStatus",
-    "DocumentText",
-    "DocumentUsage",
-    "Edge",
-    "Entity",
-    "EntityDetails",
-    "ErasureStage",
-    "ErasureStatus",
-    "Event",
-    "ExportResult",
-    "Fact",
-    "Finding",
-    "GraphView",
-    "HistoryEntry",
-    "Hit",
-    "Hits",
-    "IndexStatus",
-    "ItemKind",
-    "Job",
-    "KeyWithSecret",
-    "Mention",
-    "MissingChunk",
-    "Mode",
-    "Neighbour",
-    "Node",
-    "Notice",
-    "OnDuplicate",
-    "Operation",
-    "OriginalFile",
-    "Outcome",
-    "OutcomeBucket",
-    "Overview",
-    "Page",
-    "PassageInContext",
-    "Problem",
-    "Progress",
-    "ProviderTestResult",
-    "QueueStats",
-    "RefusalCount",
-    "RefusedRequest",
-    "Reply",
-    "RestoredBase",
-    "ServedPassage",
-    "SlotState",
-    "Status",
-    "SyncPreview",
-    "UsageTotal",
-    "Verdict",
-    "WaitingJob",
-    "Webhook",
-    "WebhookWithSecret",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came of a request about one document."""
+    """The result of a request about one document."""
 
     verdict: Verdict
     reason: str
@@ -112,21 +44,18 @@ class Reply:
 
     @property
     def accepted(self) -> bool:
-        """New work was written."""
+        """Whether the request started new work."""
         return self.verdict is Verdict.ACCEPTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkSummary:
-    """What came of a request about many: how many there were, and the answers by verdict and reason."""
+    """The result of a request about many documents: counts by verdict and reason."""
 
     found: int
     accepted: int
     answers: dict[str, int]  # by `verdict: reason`
     dry_run: bool = False
-
-
-# ---------------------------------------------------------------- bases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,43 +67,37 @@ class Base:
     status: BaseStatus
     problem: Problem | None
     settings: BaseSettings
-    not_enabled: dict[str, Problem]  # indexes that it wants and cannot have here, each with the reason
-    rollout: Progress | None = None  # of a settings change that documents still follow, queued or begun; None: no such
-
-
-# ---------------------------------------------------------------- documents
+    not_enabled: dict[str, Problem]  # requested indexes that cannot run here, each with the reason
+    rollout: Progress | None = None  # of a settings change that documents still follow; None: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """Something that happened to a document: a request, an attempt, or an end."""
+    """An entry in the history of a document: a request, an attempt, or an outcome."""
 
     at: datetime
-    # accepted, and how the job ended; of one index claimed, ready, failed, postponed, released, expired, cancelled,
-    # removed; of the document itself added, changed
+    # Of a job: accepted, or its outcome. Of an index: claimed, ready, failed, postponed, released, expired, cancelled,
+    # removed. Of the document: added, changed.
     what: str
-    kind: str | None = None  # of the index; None: the whole document
+    kind: str | None = None  # the index; None: the whole document
     job: str | None = None
     generation: int | None = None
-    attempt: int | None = None  # how often this index was claimed in this generation, this time included
+    attempt: int | None = None  # number of claims of this index in this generation, including this one
     operation: Operation | None = None
     requester: str | None = None
     problem: Problem | None = None
-    seconds: float | None = None  # since the claim, or of a job since it was accepted
-
-
-# ---------------------------------------------------------------- the queue
+    seconds: float | None = None  # since the claim; for a job, since it was accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One request and what came of it."""
+    """A request and its outcome."""
 
     id: str
     base: str
-    document: int | None  # None: it is about the base itself
-    name: str  # of the document; empty where there is none, or it is gone
-    subject: str  # what it is about: content and indexes, a look at a source, cards …
+    document: int | None  # None: the job is about the base itself
+    name: str  # of the document; empty if there is none or it is deleted
+    subject: str  # document, source, cards …
     operation: Operation
     cause: str
     requester: str
@@ -190,13 +113,12 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Nothing more comes of it."""
         return self.outcome is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStats:
-    """How the queue does."""
+    """Numbers about the queue."""
 
     active: dict[str, int]  # jobs by state
     ended: dict[str, int]  # within the window, by outcome
@@ -210,7 +132,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingJob:
-    """A job that has not ended, and why."""
+    """A job that has not ended, and the reasons."""
 
     job: str
     base: str
@@ -219,19 +141,13 @@ class WaitingJob:
     reasons: list[str]
 
 
-# ---------------------------------------------------------------- searching
-
-
-# ---------------------------------------------------------------- who may ask, and who is told
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key; its secret is told once, when it is made."""
+    """An API key without its secret."""
 
     id: int
     name: str
-    prefix: str  # how its secret begins
+    prefix: str  # the beginning of the secret
     scope: str  # read, write or admin
     bases: list[str] | None  # None: all, also later ones
     created_at: datetime
@@ -242,7 +158,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyWithSecret:
-    """A key that was made, with its secret."""
+    """A new key with its secret."""
 
     key: ApiKey
     secret: str
@@ -250,46 +166,40 @@ class KeyWithSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """An address that is told what happens."""
+    """An address that receives events."""
 
     id: int
     url: str
     types: list[str]
     bases: list[str] | None  # None: all, also later ones
     enabled: bool
-    disabled_reason: str | None  # asked, gone (the receiver said so), failing (for days)
-    failures: int  # attempts in a row that failed
+    disabled_reason: str | None  # asked, gone (HTTP 410), failing (for days)
+    failures: int  # consecutive failed attempts
     failing_since: datetime | None
     created_at: datetime
     state: str = "healthy"  # healthy, failing (one message at a time is sent as a probe) or disabled
-    retry_at: datetime | None = None  # while it fails: when the next message is sent
-    waiting: int = 0  # messages that are not sent yet
+    retry_at: datetime | None = None  # while failing: time of the next attempt
+    waiting: int = 0  # unsent messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookWithSecret:
-    """A webhook with the secret that signs what it is sent."""
+    """A webhook with the secret that signs its messages."""
 
     webhook: Webhook
     secret: str
 
 
-# ---------------------------------------------------------------- archives
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
-    """A base that was written into a file."""
+    """The size of an exported archive."""
 
     bytes: int
 
 
-# ---------------------------------------------------------------- accounts and health
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseUsage:
-    """What a base has paid, and what it was spared."""
+    """What a base has paid, and what stored answers saved."""
 
     base: str
     spent: UsageTotal
@@ -301,7 +211,7 @@ class BaseUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentUsage:
-    """What was paid for one document, and what it was spared."""
+    """What was paid for one document, and what stored answers saved."""
 
     document: int
     name: str
@@ -313,7 +223,7 @@ class DocumentUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRequest:
-    """A request that made no new work: who asked, and what stood in its way."""
+    """A request that started no new work: who sent it, and why."""
 
     id: int
     at: datetime
@@ -330,7 +240,7 @@ class RefusedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalCount:
-    """How often one requester was refused for one reason in one base, and what that would have cost."""
+    """How many requests of one requester started no work for one reason in one base, and their cost."""
 
     base: str
     requester: str
@@ -341,13 +251,13 @@ class RefusalCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureStage:
-    """How far one stage of erasing is, with what to do."""
+    """The progress of one stage of erasure."""
 
     complete: bool
-    documents: int  # deleted or changed documents that this stage has not completed
-    since: datetime | None  # when the first of them was seen
-    obstacle: str | None  # what prevented the last attempt
-    blocked_since: datetime | None  # since when attempts are prevented
+    documents: int  # deleted or changed documents that this stage has not finished
+    since: datetime | None  # time of the first of them
+    obstacle: str | None  # why the last attempt failed
+    blocked_since: datetime | None  # time since which attempts fail
     sentence: str
 
 
@@ -361,28 +271,28 @@ class ErasureStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeBucket:
-    """How the jobs ended that did so within one step of time."""
+    """Outcomes of the jobs that ended within one period."""
 
-    at: datetime  # when the step begins
+    at: datetime  # start of the period
     success: int = 0
     degraded: int = 0
     failed: int = 0
     cancelled: int = 0
-    other: int = 0  # replaced by a newer request, or deleted with what they were for
+    other: int = 0  # superseded or deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """All at a glance, of the bases that the caller sees."""
+    """Numbers about the bases that the caller sees."""
 
     bases: int
     documents: DocumentCounts
     queue: QueueStats
-    workers: int  # that are there, at work or waiting for it, whatever base that is of
-    working: int  # that hold work of these bases now, with a lease that has not run out
-    tokens_spent: int  # as far back as the ledger goes, as all that follows
+    workers: int  # running workers of the whole library
+    working: int  # workers with a live lease on work of these bases
+    tokens_spent: int  # this and the following since the start of the ledger
     tokens_saved: int
     price_spent: float | None
     price_saved: float | None
-    duplicates: int  # requests that made no new work
-    series: list[OutcomeBucket]  # oldest first; the last step is under way
+    duplicates: int  # requests that started no new work
+    series: list[OutcomeBucket]  # oldest first; the last period has not ended

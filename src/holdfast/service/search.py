@@ -1,4 +1,4 @@
-"""What a base is asked: searches, answers, its graph, its cards."""
+"""Search, answers, the graph and study cards of a base."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ MAX_EVIDENCE = 500
 
 
 class LocalSearch(ValidatedOperations):
-    """Searches and answers on a database."""
-
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self._library = authorization.library
@@ -55,10 +53,10 @@ class LocalSearch(ValidatedOperations):
         below: Sequence[int] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> Hits:
-        """Return the best passages; `documents`, `below` and `metadata` narrow what counts.
+        """Return the best passages; `documents`, `below` and `metadata` limit which documents are searched.
 
-        A channel that fails now, such as one whose provider is down, is left out and named in `notices` of the result.
-        If every channel fails, this raises an error that says why.
+        A channel that fails, for example because its provider is down, is left out and named in `notices` of the
+        result. If every channel fails, an error is raised.
         """
         _check_query_length(query)
         if not 1 <= limit <= MAX_HITS:
@@ -67,98 +65,81 @@ class LocalSearch(ValidatedOperations):
         unknown = sorted(set(channels or ()) - set(known))
         if unknown:
             raise BadRequest(f"There is no channel {unknown[0]!r}; there are {', '.join(known)}.")
-        shelf = self._authorization.find_base(base)
-        within = self._library.items.select_documents(shelf, below=below, metadata=metadata)
+        target = self._authorization.find_base(base)
+        within = self._library.items.select_documents(target, below=below, metadata=metadata)
         if documents is not None:
             within = sorted(set(documents) if within is None else set(documents).intersection(within))
-        return self._library.searcher.search(shelf, query, limit, documents=within, channels=channels)
+        return self._library.searcher.search(target, query, limit, documents=within, channels=channels)
 
     def ask(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Answer:
-        """Answer a question with citations; without a language model, the best passages."""
+        """Answer a question with citations; without a language model, return the best passages and say so."""
         _check_query_length(question)
         chosen = parse_choice(Mode, "mode", mode)
-        answer, _ = self._library.answerer.ask(self._authorization.find_base(base), question, chosen)
-        return answer
+        return self._library.answerer.ask(self._authorization.find_base(base), question, chosen)
 
     def stream(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Generator[str | Answer, None, None]:
-        """Answer as the words come; the whole answer last. Closing this ends the request to the language model."""
+        """Yield the words of an answer as they arrive, then the answer; closing the generator ends the paid call."""
         _check_query_length(question)
         chosen = parse_choice(Mode, "mode", mode)
         return self._library.answerer.stream(self._authorization.find_base(base), question, chosen)
 
-    # ------------------------------------------------------------ the graph
-
     def entities(self, base: str, *, text: str = "", limit: int = 50) -> list[Entity]:
-        """Return the entities that most documents speak of, whose names begin with these words."""
+        """Return the entities that most documents mention; `text` is the beginning of their names."""
         return self._library.graph_queries.list_entities(self._authorization.find_base(base), min(limit, 1000), text)
 
     def entity(self, base: str, key: str, *, limit: int = 50) -> EntityDetails:
-        """Return all that is known of an entity, and what stands beside it."""
-        shelf = self._authorization.find_base(base)
-        found = self._library.graph_queries.describe_entity(shelf, key, neighbours=limit)
-        if found is None:
+        """Return an entity with its mentions, relations and neighbours."""
+        target = self._authorization.find_base(base)
+        entity = self._library.graph_queries.describe_entity(target, key, neighbours=limit)
+        if entity is None:
             raise UnknownEntity(base, key)
-        return found
+        return entity
 
     def graph(self, base: str, *, around: str | None = None, depth: int = 1, limit: int = 300) -> GraphView:
-        """Return the entities that most documents speak of with what joins them, or what stands around one of them."""
+        """Return the entities that most documents mention and their relations, or those around one entity."""
         if not (1 <= limit <= MAX_NODES and 1 <= depth <= MAX_DEPTH):
             raise BadRequest(f"A graph is drawn with 1 to {MAX_NODES} entities and 1 to {MAX_DEPTH} steps around one.")
-        shelf, drawings = self._authorization.find_base(base), self._library.graph_views
+        target, views = self._authorization.find_base(base), self._library.graph_views
         if around is None:
-            drawn = drawings.draw_overview(shelf, nodes=limit, edges=MAX_EDGES)
-        else:
-            near = drawings.draw_around(shelf, around, depth=depth, nodes=limit, edges=MAX_EDGES)
-            if near is None:
-                raise UnknownEntity(base, around)
-            drawn = near
-        return drawn
+            return views.draw_overview(target, nodes=limit, edges=MAX_EDGES)
+        view = views.draw_around(target, around, depth=depth, nodes=limit, edges=MAX_EDGES)
+        if view is None:
+            raise UnknownEntity(base, around)
+        return view
 
     def evidence(self, base: str, source: str, target: str, *, limit: int = 50) -> list[ServedPassage]:
-        """Return the passages that speak of two entities, those first in which a relation between them was found."""
+        """Return the passages that mention two entities; passages that state a relation between them come first."""
         return self._library.graph_views.list_evidence(
             self._authorization.find_base(base), source, target, min(max(limit, 1), MAX_EVIDENCE)
         )
 
 
 class LocalCards(ValidatedOperations):
-    """The study cards of bases."""
-
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self._cards = authorization.library.cards
 
     def generate(self, base: str) -> Reply:
-        """Ask for a new set; a conflict names the one that is being made."""
-        return require_accepted(
-            make_job_reply(
-                self._cards.generate(
-                    self._authorization.find_base(base, Scope.WRITE), requester=self._authorization.requester
-                )
-            )
-        )
+        """Generate a new set of cards; the old set is shown until the new one is complete."""
+        target = self._authorization.find_base(base, Scope.WRITE)
+        return require_accepted(make_job_reply(self._cards.generate(target, requester=self._authorization.requester)))
 
     def cancel(self, base: str) -> Reply:
-        """Stop making a set; the one that is served stays."""
-        return require_accepted(
-            make_job_reply(
-                self._cards.cancel(
-                    self._authorization.find_base(base, Scope.WRITE), requester=self._authorization.requester
-                )
-            )
-        )
+        """Stop generating cards; the current set stays."""
+        target = self._authorization.find_base(base, Scope.WRITE)
+        return require_accepted(make_job_reply(self._cards.cancel(target, requester=self._authorization.requester)))
 
     def status(self, base: str) -> CardSetStatus:
-        """Tell what is served, and how far the next set is."""
+        """Return which set of cards is shown, and the progress of the next one."""
         return self._cards.status(self._authorization.find_base(base))
 
     def list(self, base: str, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
-        """Return some of the cards, each with its passage."""
+        """Return study cards, each with the passage it comes from."""
         items = self._cards.page(self._authorization.find_base(base), after=parse_cursor(cursor) or 0, limit=limit)
         return Page(items=items, next_cursor=str(items[-1].place) if len(items) == limit else None)
 
     def export(self, base: str, form: str) -> str:
-        """Write all cards as `csv`, `json` or `anki`."""
+        """Return all cards as `csv`, `json` or `anki`."""
         return self._cards.export(self._authorization.find_base(base), form)
 
 

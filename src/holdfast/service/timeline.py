@@ -1,4 +1,4 @@
-"""What happened to a document, made of its jobs and of the lines of the log about it. Pure."""
+"""The history of a document, derived from its jobs and its events. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from holdfast.engine import Slot
     from holdfast.engine.store import Job, LoggedEvent
 
-MICROS_PER_SECOND = 1_000_000  # in the unit of a moment
-# How a move of a slot is told; admitted and unblocked are told by the job.
+MICROS_PER_SECOND = 1_000_000
+# Labels of slot events; the entries of jobs cover admitted and unblocked.
 SLOT_EVENT_LABELS = {
     "slot.claimed": "claimed",
     "slot.completed": "ready",
@@ -32,31 +32,34 @@ DOCUMENT_EVENT_LABELS = {"document.added": "added", "document.changed": "changed
 
 
 def build_timeline(jobs: Iterable[Job], lines: Sequence[LoggedEvent], slots: Sequence[Slot]) -> list[HistoryEntry]:
-    """Return all that is known to have happened, newest first."""
-    sayings = {(slot.kind, slot.error.code): describe_fault(slot.error) for slot in slots if slot.error}
-    found = [*_job_entries(jobs, sayings), *_slot_entries(sorted(lines, key=lambda line: (line.at, line.id)), sayings)]
-    order = sorted(enumerate(found), key=lambda one: (one[1].at, _tie_rank(one[1]), one[0]), reverse=True)
-    return [one for _, one in order]
+    """Return all entries, newest first."""
+    problems = {(slot.kind, slot.error.code): describe_fault(slot.error) for slot in slots if slot.error}
+    entries = [
+        *_job_entries(jobs, problems),
+        *_slot_entries(sorted(lines, key=lambda line: (line.at, line.id)), problems),
+    ]
+    order = sorted(enumerate(entries), key=lambda pair: (pair[1].at, _tie_rank(pair[1]), pair[0]), reverse=True)
+    return [entry for _, entry in order]
 
 
-def _job_entries(jobs: Iterable[Job], sayings: Mapping[tuple[str, str], Problem]) -> Iterator[HistoryEntry]:
-    """Tell of each job when it began, and how it ended."""
+def _job_entries(jobs: Iterable[Job], problems: Mapping[tuple[str, str], Problem]) -> Iterator[HistoryEntry]:
+    """Yield the start and the end of each job."""
     for job in jobs:
         named = {"job": job.id, "generation": job.generation, "operation": job.operation, "requester": job.requester}
         yield HistoryEntry(at=as_datetime(job.created_at), what="accepted", **named)  # type: ignore[arg-type]
         if job.outcome is not None and job.finished_at is not None:
-            wrong = [(kind, str(one["error"])) for kind, one in job.results.items() if one.get("error")]
+            failed = [(kind, str(result["error"])) for kind, result in job.results.items() if result.get("error")]
             yield HistoryEntry(
                 at=as_datetime(job.finished_at),
                 what=str(job.outcome),
-                problem=_find_problem(*wrong[0], sayings) if wrong else None,
+                problem=_find_problem(*failed[0], problems) if failed else None,
                 seconds=_seconds_between(job.created_at, job.finished_at),
                 **named,  # type: ignore[arg-type]
             )
 
 
-def _slot_entries(lines: Iterable[LoggedEvent], sayings: Mapping[tuple[str, str], Problem]) -> Iterator[HistoryEntry]:
-    """Tell of each index when it was taken, and what came of that; oldest first."""
+def _slot_entries(lines: Iterable[LoggedEvent], problems: Mapping[tuple[str, str], Problem]) -> Iterator[HistoryEntry]:
+    """Yield the claims of each index and how they ended, oldest first."""
     attempts: dict[tuple[str, str | None, int | None], int] = {}
     claims: dict[tuple[str, str | None, int | None], Moment] = {}
     for line in lines:
@@ -77,24 +80,24 @@ def _slot_entries(lines: Iterable[LoggedEvent], sayings: Mapping[tuple[str, str]
             job=event.job,
             generation=event.generation,
             attempt=attempts.get(of),
-            problem=_find_problem(event.kind or "", str(error), sayings) if error else None,
+            problem=_find_problem(event.kind or "", str(error), problems) if error else None,
             seconds=_seconds_between(claims[taken], line.at)
             if taken in claims and event.type != "slot.claimed"
             else None,
         )
 
 
-def _find_problem(kind: str, code: str, sayings: Mapping[tuple[str, str], Problem]) -> Problem:
-    """Return an error as it was told last, or by its code alone: the log keeps no more of it."""
-    return sayings.get((kind, code)) or Problem(code=code, message=code.replace("_", " ").capitalize() + ".")
+def _find_problem(kind: str, code: str, problems: Mapping[tuple[str, str], Problem]) -> Problem:
+    """Return the problem with its message if a slot still has it; the event log has only the code."""
+    return problems.get((kind, code)) or Problem(code=code, message=code.replace("_", " ").capitalize() + ".")
 
 
 def _seconds_between(begun: Moment, ended: Moment) -> float:
     return round(max(0, ended - begun) / MICROS_PER_SECOND, 3)
 
 
-def _tie_rank(one: HistoryEntry) -> int:
-    """Order what has the same time: a document comes, a request is accepted, indexes move, the job ends."""
-    if one.kind is not None:
+def _tie_rank(entry: HistoryEntry) -> int:
+    """Order entries of the same time: document added, request accepted, index attempts, job ended."""
+    if entry.kind is not None:
         return 2
-    return {"added": 0, "changed": 0, "accepted": 1}.get(one.what, 3)
+    return {"added": 0, "changed": 0, "accepted": 1}.get(entry.what, 3)

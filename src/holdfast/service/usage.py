@@ -1,4 +1,4 @@
-"""What was spent, what was spared, who asked in vain, and what is wrong."""
+"""Costs, rejected requests, and the health of the stores."""
 
 from __future__ import annotations
 
@@ -24,79 +24,74 @@ from holdfast.service.schemas import (
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from holdfast.catalog import ErasureState, PendingErasure
-    from holdfast.clock import Moment
     from holdfast.service.authorization import Authorization
 
 
 class LocalUsage(ValidatedOperations):
-    """The books of a database."""
-
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self._library = authorization.library
         self._store = authorization.library.store
 
     def usage(self, base: str) -> BaseUsage:
-        """Tell what a base has paid, and what it was spared because an answer was known."""
-        shelf = self._authorization.find_base(base)
-        account = self._library.paid_cache.summarize_base(shelf.key)
+        """Return what a base has paid, and what stored answers saved."""
+        target = self._authorization.find_base(base)
+        ledger = self._library.paid_cache.summarize_base(target.key)
         return BaseUsage(
-            base=shelf.name,
-            spent=account.spent,
-            saved=account.saved,
-            kinds_spent=account.kinds_spent,
-            kinds_saved=account.kinds_saved,
-            budget_tokens=shelf.settings.budget_tokens,
+            base=target.name,
+            spent=ledger.spent,
+            saved=ledger.saved,
+            kinds_spent=ledger.kinds_spent,
+            kinds_saved=ledger.kinds_saved,
+            budget_tokens=target.settings.budget_tokens,
         )
 
     def duplicates(
         self, base: str | None = None, *, cursor: str | None = None, limit: int = 100
     ) -> Page[RefusedRequest]:
-        """Return requests that made no new work, newest first: who asked, and what stood in the way."""
-        shelf, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
-        found = self._store.list_refusals(shelf.key if shelf else None, before=parse_cursor(cursor), limit=limit)
+        """Return requests that started no new work, newest first: who sent them, why, and what they would have cost."""
+        target, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
+        refusals = self._store.list_refusals(target.key if target else None, before=parse_cursor(cursor), limit=limit)
         items = [
             RefusedRequest(
-                id=one.id,
-                at=as_datetime(one.at),
-                base=names.get(one.base, ""),
-                document=parse_item_id(one.owner),
-                subject=one.owner,
-                operation=one.operation,
-                verdict=one.verdict,
-                reason=one.reason,
-                job=one.job,
-                requester=one.requester,
-                cost=one.cost,
+                id=refusal.id,
+                at=as_datetime(refusal.at),
+                base=names.get(refusal.base, ""),
+                document=parse_item_id(refusal.owner),
+                subject=refusal.owner,
+                operation=refusal.operation,
+                verdict=refusal.verdict,
+                reason=refusal.reason,
+                job=refusal.job,
+                requester=refusal.requester,
+                cost=refusal.cost,
             )
-            for one in found
+            for refusal in refusals
         ]
         return Page(items=items, next_cursor=str(items[-1].id) if len(items) == limit else None)
 
     def duplicate_counts(self, base: str | None = None) -> list[RefusalCount]:
-        """Count such requests by base, requester and reason."""
-        shelf, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
+        """Count requests that started no new work by base, requester and reason, most frequent first."""
+        target, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
         return [
             RefusalCount(
-                base=names.get(one.base, ""),
-                requester=one.requester,
-                reason=one.reason,
-                count=one.times,
-                cost=one.cost,
+                base=names.get(refusal.base, ""),
+                requester=refusal.requester,
+                reason=refusal.reason,
+                count=refusal.times,
+                cost=refusal.cost,
             )
-            for one in self._store.count_refusals(shelf.key if shelf else None)
+            for refusal in self._store.count_refusals(target.key if target else None)
         ]
 
     def doctor(self, *, fix: bool = False, deep: bool = False) -> list[Finding]:
-        """Compare every store with what should be there; `fix` repairs, `deep` also reads every file."""
+        """Compare every store with what it should contain; `fix` repairs, `deep` also reads every file."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return self._library.doctor.check(fix=fix, deep=deep)
 
     def erasure(self) -> ErasureStatus:
-        """Tell how much of the deleted data is removed from the disk, in both stages."""
+        """Return how much of the deleted data is removed from the disk, in both stages."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return _erasure_to_schema(self._library.erasure.read_state())
 
@@ -106,17 +101,17 @@ class LocalUsage(ValidatedOperations):
         return _erasure_to_schema(self._library.erasure.run_now())
 
     def waiting(self, base: str) -> list[WaitingJob]:
-        """Tell of each job of a base that has not ended why it has not."""
-        shelf = self._authorization.find_base(base)
+        """Return the jobs of a base that have not ended, each with the reasons."""
+        target = self._authorization.find_base(base)
         return [
             WaitingJob(
-                job=one.listed.job.id,
-                base=shelf.name,
-                document=one.item,
-                name=one.name,
-                reasons=[reason.message for reason in describe_reasons(one.reasons, shelf.name)],
+                job=waiting.listed.job.id,
+                base=target.name,
+                document=waiting.item,
+                name=waiting.name,
+                reasons=[reason.message for reason in describe_reasons(waiting.reasons, target.name)],
             )
-            for one in self._library.doctor.waiting(shelf)
+            for waiting in self._library.doctor.waiting(target)
         ]
 
 
@@ -128,14 +123,11 @@ def _erasure_to_schema(state: ErasureState) -> ErasureStatus:
 
 
 def _stage_to_schema(stage: SecureDeleteStage, pending: PendingErasure | None) -> ErasureStage:
-    def at(moment: Moment | None) -> datetime | None:
-        return None if moment is None else as_datetime(moment)
-
     return ErasureStage(
         complete=pending is None,
         documents=pending.documents if pending else 0,
-        since=at(pending.since) if pending else None,
+        since=as_datetime(pending.since) if pending else None,
         obstacle=pending.obstacle if pending else None,
-        blocked_since=at(pending.blocked_since) if pending else None,
+        blocked_since=as_datetime(pending.blocked_since) if pending else None,
         sentence=explain_stage(stage, pending),
     )

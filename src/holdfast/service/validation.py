@@ -1,7 +1,7 @@
-"""The boundary of every interface: the arguments of each public operation are checked here before it runs.
+"""Checks the arguments of every public operation before it runs.
 
-HTTP, library, CLI, MCP and the page call the same operations, on this machine or at a server. A class of operations
-inherits from `Checked`; there is nothing to remember in a single operation.
+HTTP, library, CLI, MCP and the page call the same operations, on a database or at a server. Every class of operations
+inherits from `ValidatedOperations`, so no operation needs its own checks of text, numbers and maps.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
-MAX_TEXT_LENGTH = 10_000_000  # characters of one string
+MAX_TEXT_LENGTH = 10_000_000  # characters of a string
 MAX_MAP_LENGTH = 65_536  # characters of a map, as JSON
-MAX_NUMBER = 2**63 - 1  # what every database can compare with an id
-MAX_LOCATION_LENGTH = 60  # characters of a field's name in a message
+MAX_NUMBER = 2**63 - 1  # the largest integer of both databases
+MAX_LOCATION_LENGTH = 60  # characters of a field name in a message
 
 
 class ValidatedOperations:
-    """Operations whose arguments are checked: every string, at any depth, and every map."""
+    """Operations whose arguments are checked: strings at any depth, numbers and maps."""
 
     def __init_subclass__(cls) -> None:
         """Wrap the public methods of a subclass."""
@@ -44,16 +44,16 @@ class ValidatedOperations:
 
 
 def _validate_arguments(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that checks its arguments; an iterator among them is read once and passed on as a list."""
+    """Return a method that checks its arguments; an iterator is read once and passed on as a list."""
     signature = inspect.signature(method)
-    rest = {one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD}
+    var_keyword = {p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD}
 
     @wraps(method)
     def checked(self: Any, *given: Any, **named: Any) -> Any:
         bound = signature.bind(self, *given, **named)
         for name, value in [*bound.arguments.items()][1:]:
-            if name in rest:
-                bound.arguments[name] = {key: check_argument(key, one) for key, one in value.items()}
+            if name in var_keyword:
+                bound.arguments[name] = {key: check_argument(key, item) for key, item in value.items()}
             else:
                 bound.arguments[name] = check_argument(name, value)
         return method(*bound.args, **bound.kwargs)
@@ -62,7 +62,7 @@ def _validate_arguments(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_argument(field: str, value: Any) -> Any:
-    """Return an argument if it can be stored and shown; else raise `BadRequest` that names the field."""
+    """Return an argument if it can be stored and shown; otherwise raise `BadRequest` that names the field."""
     if isinstance(value, Iterator) and not hasattr(value, "read"):
         value = list(value)
     if isinstance(value, str):
@@ -74,16 +74,16 @@ def check_argument(field: str, value: Any) -> Any:
     elif isinstance(value, int):
         _check_number(field, value)
     elif isinstance(value, Collection) and not isinstance(value, bytes | bytearray | memoryview):
-        for place, one in enumerate(value):
-            check_argument(f"{field}[{place}]", one)
+        for position, item in enumerate(value):
+            check_argument(f"{field}[{position}]", item)
     elif is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            check_argument(f"{field}.{one.name}", getattr(value, one.name))
+        for part in fields(value):
+            check_argument(f"{field}.{part.name}", getattr(value, part.name))
     return value
 
 
 def parse_choice(kind: type[Choice], field: str, value: Choice | str) -> Choice:
-    """Return the choice that a value names; raise `BadRequest` that lists the choices for any other."""
+    """Return the member of an enumeration; for an unknown value raise `BadRequest` that lists the choices."""
     try:
         return kind(value)
     except ValueError:
@@ -172,7 +172,7 @@ def _make_flaw_error(field: str, why: FlawKind) -> BadRequest:
 
 
 def _format_location(field: str, flaw: Flaw) -> str:
-    """Name the part of a map, in a form that can be shown: at most so many characters, and none that is broken."""
+    """Return the field and the path inside a map, shortened and with broken characters escaped."""
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in flaw.path)
     shown = steps.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
     return field + (shown if len(shown) <= MAX_LOCATION_LENGTH else f"{shown[:MAX_LOCATION_LENGTH]}…")

@@ -1,1 +1,1 @@
-"""Ways to bring work to workers, found by the entry point `holdfast.schedulers`."""
+"""Schedulers: they start workers or deliver rings to them. Entry point `holdfast.schedulers`."""

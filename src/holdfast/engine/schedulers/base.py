@@ -1,7 +1,7 @@
-"""The scheduler's contract: it carries rings to workers and may lose them.
+"""The contract of schedulers.
 
-A scheduler never meets the store or the executor. It is handed a crew and calls it, in whatever process and
-thread it likes; everything that keeps work from being lost or done twice is behind that call.
+A scheduler knows neither the store nor the executor. It receives a worker and calls it in any process or thread. It may
+lose or repeat rings: the worker claims a slot before it works, and the reconciler rings again.
 """
 
 from __future__ import annotations
@@ -20,53 +20,58 @@ ENTRY_POINT_GROUP = "holdfast.schedulers"
 
 
 class Worker(Protocol):
-    """Those who work. Can be pickled, to be handed to another process."""
+    """Does the work. It can be pickled and sent to another process."""
 
     def run(self, ring: Ring) -> None:
-        """Answer one ring, for schedulers that push; returning is the acknowledgement."""
+        """Answer one ring, for schedulers that deliver rings. Returning acknowledges the ring."""
         ...
 
     def work(self) -> None:
-        """Look for work until told to stop, for schedulers that only start processes."""
+        """Poll for slots until the process is asked to stop, for schedulers that only start processes."""
         ...
 
     def wake(self) -> None:
-        """Wake everybody who is in `work`."""
+        """Wake all workers that are in `work`."""
         ...
 
     def stop(self) -> None:
-        """Let everybody who is in `run` give back what they hold, at their next checkpoint; does not wait."""
+        """Let all calls of `run` release their slots at the next checkpoint. Does not wait."""
         ...
 
 
-class Scheduler(Protocol):
-    """Carries rings. A ring that is lost is rung again; one that comes twice is refused by the claim."""
+class RingCarrier(Protocol):
+    """Delivers rings to workers: the part of a scheduler that a reconciler uses.
 
-    def start(self, crew: Worker) -> None:
-        """Begin to carry."""
-        ...
+    Delivery may fail. The reconciler sends a lost ring again, and the claim refuses a duplicate.
+    """
 
     def room(self, kind: str) -> int | None:
-        """Say how many rings of this kind may be under way; None: the workers look for themselves."""
+        """Return how many rings of this kind may be outstanding. None: the workers poll and need no rings."""
         ...
 
     def carry(self, rings: Sequence[Ring]) -> None:
-        """Bring rings to workers; with no rings, just wake them."""
+        """Deliver rings to workers. Without rings, only wake the workers."""
         ...
 
+
+class Scheduler(RingCarrier, Protocol):
+    """Starts workers and delivers rings to them."""
+
+    def start(self, worker: Worker) -> None: ...
+
     def stop(self) -> None:
-        """Carry no more and wait for what is at work to be given back; `start` begins again, with another crew."""
+        """Stop, and wait until the workers have released their slots. `start` may be called again."""
         ...
 
 
 def make_scheduler(name: str, *, workers: int, rings_per_worker: int = 2) -> Scheduler:
-    """Make the scheduler of this name; built-in ones come by the same door as others."""
-    found = entry_points(group=ENTRY_POINT_GROUP)
-    if name not in found.names:
-        names = ", ".join(sorted(found.names))
+    """Create the scheduler with this name. Built-in schedulers use the same entry point as others."""
+    installed = entry_points(group=ENTRY_POINT_GROUP)
+    if name not in installed.names:
+        names = ", ".join(sorted(installed.names))
         raise BadSettings(
             f"There is no scheduler {name!r}; known are {names}. Choose one of these, or install the package that "
             f"brings it (entry point {ENTRY_POINT_GROUP})."
         )
-    made: Scheduler = found[name].load()(workers=workers, rings_per_worker=rings_per_worker)
-    return made
+    scheduler: Scheduler = installed[name].load()(workers=workers, rings_per_worker=rings_per_worker)
+    return scheduler

@@ -1,7 +1,7 @@
-"""Worker processes on this machine that claim from the database, side by side on one SQLite file.
+"""Worker processes on this machine that poll the database.
 
-A worker that dies is started again after a pause; what it held is taken over at once, because its process is
-known to be dead. Workers end by themselves when the process that started them is gone.
+A worker that dies is started again after a second. Its slots are taken over at once, because its process is known to
+have ended. Workers end when the process that started them ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GRACE_SECONDS = 20.0
 
 
 class EmbeddedScheduler:
-    """Starts and watches the processes; they find their work themselves."""
+    """Starts and monitors worker processes."""
 
     def __init__(self, *, workers: int = 2, rings_per_worker: int = 2) -> None:  # noqa: ARG002 - needs no rings
         self._worker_count = workers
@@ -42,29 +42,27 @@ class EmbeddedScheduler:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that work now."""
         return [process.pid for process in self._processes if process.pid is not None and process.is_alive()]
 
-    def start(self, crew: Worker) -> None:
-        """Start the workers and keep their number."""
-        self._worker = crew
+    def start(self, worker: Worker) -> None:
+        """Start the workers, and restart those that end."""
+        self._worker = worker
         self._stop_event.clear()
-        # An exit without `stop` would wait for the workers, who wait for this process to end.
+        # At exit Python waits for its child processes, which wait for this process to end.
         atexit.register(self.stop)
-        self._processes = [self._spawn(crew) for _ in range(self._worker_count)]
-        self._monitor = threading.Thread(target=self._restart_dead, args=(crew,), name="holdfast-keeper", daemon=True)
+        self._processes = [self._spawn(worker) for _ in range(self._worker_count)]
+        self._monitor = threading.Thread(target=self._restart_dead, args=(worker,), name="holdfast-keeper", daemon=True)
         self._monitor.start()
 
     def room(self, kind: str) -> None:
-        """Need no rings: the workers look for themselves, in the store's order."""
+        """Return None: the workers poll and need no rings."""
 
     def carry(self, rings: Sequence[Ring]) -> None:  # noqa: ARG002 - which rings does not matter
-        """Wake the workers."""
         if self._worker is not None:
             self._worker.wake()
 
     def stop(self) -> None:
-        """Ask the workers to give back what they hold, and end those that do not."""
+        """Terminate the workers. Kill those that do not end in time."""
         atexit.unregister(self.stop)
         self._stop_event.set()
         if self._monitor is not None:
@@ -78,23 +76,23 @@ class EmbeddedScheduler:
                 process.join()
         self._processes = []
 
-    def _spawn(self, crew: Worker) -> SpawnProcess:
-        process = self._context.Process(target=_run_worker, args=(crew,), name="holdfast-worker", daemon=False)
+    def _spawn(self, worker: Worker) -> SpawnProcess:
+        process = self._context.Process(target=_run_worker, args=(worker,), name="holdfast-worker", daemon=False)
         process.start()
         return process
 
-    def _restart_dead(self, crew: Worker) -> None:
+    def _restart_dead(self, worker: Worker) -> None:
         while not self._stop_event.wait(RESTART_SECONDS):
             for index, process in enumerate(self._processes):
                 if not process.is_alive():
                     log.warning("worker.restarted pid=%s exit=%s", process.pid, process.exitcode)
                     process.join()
-                    self._processes[index] = self._spawn(crew)
+                    self._processes[index] = self._spawn(worker)
 
 
-def _run_worker(crew: Worker) -> None:
+def _run_worker(worker: Worker) -> None:
     threading.Thread(target=_exit_with_parent, name="holdfast-parent", daemon=True).start()
-    crew.work()
+    worker.work()
 
 
 def _exit_with_parent() -> None:
@@ -102,5 +100,5 @@ def _exit_with_parent() -> None:
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(GRACE_SECONDS)  # nobody else is left to end a worker that hangs
+        time.sleep(GRACE_SECONDS)  # no parent is left to kill a worker that hangs
         os.kill(os.getpid(), signal.SIGKILL)

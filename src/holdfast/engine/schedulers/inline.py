@@ -1,4 +1,4 @@
-"""Runs every ring at once, in the caller's own thread: for tests and scripts."""
+"""Runs every ring in the thread of the caller, for tests and scripts."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ if TYPE_CHECKING:
 
 
 class InlineScheduler:
-    """Carrying is working: `carry` returns when the work is done."""
+    """`carry` returns when the work is done."""
 
     def __init__(self, *, workers: int = 1, rings_per_worker: int = 2) -> None:
         self._room = workers * rings_per_worker
         self._worker: Worker | None = None
-        self._run_lock = threading.RLock()  # whoever stops from within the work does not wait for it
+        self._run_lock = threading.RLock()  # reentrant: work that calls `stop` must not wait for itself
 
-    def start(self, crew: Worker) -> None:
-        """Remember the crew."""
-        self._worker = crew
+    def start(self, worker: Worker) -> None:
+        self._worker = worker
 
     def room(self, kind: str) -> int:  # noqa: ARG002 - the same for every kind
-        """Take a few at a time, so that what became more urgent meanwhile goes first."""
+        """Accept a few rings at a time, so that slots with a higher priority can go first."""
         return self._room
 
     def carry(self, rings: Sequence[Ring]) -> None:
-        """Do the work, one carrier at a time."""
+        """Do the work, one caller at a time."""
         with self._run_lock:
             for ring in rings:
-                crew = self._worker
-                if crew is not None:
-                    crew.run(ring)
+                worker = self._worker
+                if worker is not None:
+                    worker.run(ring)
 
     def stop(self) -> None:
-        """Work no more, and wait for what is at work to be given back."""
-        crew, self._worker = self._worker, None
-        if crew is not None:
-            crew.stop()
+        """Stop, and wait until running work has ended."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop()
         with self._run_lock:
             pass

@@ -1,4 +1,4 @@
-"""The store: the contract in `base`, and its implementation in SQL."""
+"""The store: the only code that changes slots."""
 
 from holdfast.engine.store.admission import LOWEST_PRIORITY
 from holdfast.engine.store.base import (

@@ -1,4 +1,4 @@
-"""Admission: one short transaction that answers requests and writes what they start."""
+"""Admission of requests: one short transaction decides on requests and writes the work they start."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, SlotState,
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.engine.store.group_commit import GroupCommit
-from holdfast.engine.store.rows import owner_from_row, pauses_from_rows, quota_from_row, slot_from_row
-from holdfast.engine.store.transitions import Snapshot, StoreBase, make_storable, record_events, record_refusals
+from holdfast.engine.store.rows import OwnerRow, pauses_from_rows, quota_from_row, slot_from_row
+from holdfast.engine.store.transitions import Snapshot, StoreBase, record_events, record_refusals
 from holdfast.errors import BadRequest
+from holdfast.wellformed import find_text_flaw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from holdfast.engine.rules import Rules
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import RequestWriter
-    from holdfast.engine.store.rows import OwnerRow
 
     CostEstimator = Callable[[Transaction, Sequence[tuple[str, str]]], Mapping[tuple[str, str], float]]
 
@@ -49,19 +49,19 @@ LOWEST_PRIORITY = 9
 
 @dataclass(slots=True, kw_only=True)
 class AdmissionCase:
-    """A request on its way to an answer."""
+    """A request, what is known about its owner, and the decision."""
 
     request: Request
     owner: OwnerId | None
-    generation: int  # the newest number handed out
+    generation: int  # the newest generation of the owner
     slots: dict[str, Slot]
     rule: AdmissionRule
     job: JobId | None  # the active job, then the new one
-    retry_at: Moment | None = None  # where the quota refused it
+    retry_at: Moment | None = None  # set if the quota refused the request
 
     @property
     def specs(self) -> tuple[SlotSpec, ...]:
-        """What the owner should have: what it has, and what was asked for."""
+        """The slots that the owner should have: those it has, and those requested."""
         if not self.slots:
             return self.request.slots
         wanted = {kind: SlotSpec(kind, slot.needs) for kind, slot in self.live_slots.items()}
@@ -75,17 +75,16 @@ class AdmissionCase:
 
     @property
     def dropping_count(self) -> int:
-        """How many slots are being removed; whatever job is active counts them as its own."""
+        """How many slots are being removed. They count as slots of whichever job is active."""
         return len(self.slots) - len(self.live_slots)
 
     @property
     def accepted(self) -> bool:
-        """Something is to be written."""
         return self.rule.verdict is Verdict.ACCEPTED
 
 
 class AdmissionContext(NamedTuple):
-    """What requests are judged by, read under the locks of their owners."""
+    """What the decisions depend on, read under the locks of the owners."""
 
     tx: Transaction
     snapshot: Snapshot
@@ -94,7 +93,7 @@ class AdmissionContext(NamedTuple):
 
 
 class AdmissionStore(StoreBase):
-    """Answers requests; N identical ones at once make one generation and name one job."""
+    """Admits requests. N identical requests at once create one generation and one job."""
 
     def __init__(
         self,
@@ -105,27 +104,29 @@ class AdmissionStore(StoreBase):
     ) -> None:
         super().__init__(database, rules, wake)
         self._new_job_id = ids
-        self.estimate_costs: CostEstimator = (
-            lambda _tx, _owners: {}
-        )  # estimates what is left to pay for owners, by base and owner
+        self.estimate_costs: CostEstimator = lambda _tx, _owners: {}
         self._group_commit = GroupCommit(self._admit_group)
 
     def admit(self, requests: Sequence[Request]) -> list[AdmissionResult]:
-        """Answer each request, in order; what is accepted is durable when this returns."""
+        """Decide on each request, in order. Accepted requests are durable when this returns.
+
+        Example:
+            store.admit([Request(base="handbook", owner="42", operation=Operation.RETRY)])
+        """
         for request in requests:
             check_request(request)
         if len(requests) == 1:
             return [self._group_commit.submit(requests[0])]
-        answers: dict[int, AdmissionResult] = {}
-        for portion in split_requests(requests):
-            answers |= self._run_admission(lambda _, portion=portion: portion)  # type: ignore[misc]
-        return [answers[index] for index in range(len(requests))]
+        results: dict[int, AdmissionResult] = {}
+        for batch in split_requests(requests):
+            results |= self._run_admission(lambda _, batch=batch: batch)  # type: ignore[misc]
+        return [results[index] for index in range(len(requests))]
 
     def admit_with(self, write: RequestWriter) -> list[AdmissionResult]:
-        """Answer the requests that `write` returns, in the transaction in which it wrote: both are kept or neither.
+        """Admit the requests that `write` returns, in the transaction in which it writes: both commit or neither.
 
-        They must be of different owners, at most `LARGEST_BATCH`. Another transaction in the way may have `write`
-        called again.
+        The requests must be for different owners, at most `LARGEST_BATCH`. If the transaction conflicts with another
+        one, `write` is called again.
         """
 
         def take(tx: Transaction) -> Mapping[int, Request]:
@@ -140,7 +141,10 @@ class AdmissionStore(StoreBase):
         return list(self._run_admission(lambda _: dict(enumerate(take()))).values())
 
     def _run_admission(self, take: Callable[[Transaction], Mapping[int, Request]]) -> dict[int, AdmissionResult]:
-        """Answer, in one transaction, what `take` returns once it is our turn."""
+        """Admit the requests that `take` returns, in one transaction.
+
+        `take` is called when the transaction has begun.
+        """
         cases, statuses, changes = self.database.write(lambda tx: self._admit(take(tx), tx), durable=True)
         self._announce_changes(changes)
         return {
@@ -156,21 +160,21 @@ class AdmissionStore(StoreBase):
         }
 
     def _admit(
-        self, portion: Mapping[int, Request], tx: Transaction, *, counted: bool = True
+        self, requests: Mapping[int, Request], tx: Transaction, *, counted: bool = True
     ) -> tuple[dict[int, AdmissionCase], Mapping[OwnerId, Status], list[SlotChange]]:
-        """Answer within a transaction; what is not `counted` is no work, and needs no quota."""
-        names = [[request.base, request.owner] for request in portion.values()]
-        rows = [owner_from_row(row) for row in tx.run(sql.LOCK_OWNERS_BY_NAME, names)]
-        found = {(row.base, row.owner): row for row in rows}
+        """Admit within a transaction. Without `counted`, requests do not use the quota."""
+        names = [[request.base, request.owner] for request in requests.values()]
+        rows = [OwnerRow(*row) for row in tx.run(sql.LOCK_OWNERS_BY_NAME, names)]
+        known = {(row.base, row.owner): row for row in rows}
         snapshot = Snapshot(tx, [row.id for row in rows])
-        look = AdmissionContext(tx, snapshot)
-        if found:  # nothing about a new owner depends on time, or on what is paused
-            look = AdmissionContext(
+        context = AdmissionContext(tx, snapshot)
+        if known:  # decisions on new owners depend neither on time nor on pauses
+            context = AdmissionContext(
                 tx, snapshot, tx.run(sql.SELECT_NOW)[0][0], pauses_from_rows(tx.run(sql.SELECT_PAUSES))
             )
         cases = {
-            index: self._judge(look, request, found.get((request.base, request.owner)))
-            for index, request in portion.items()
+            index: self._judge(context, request, known.get((request.base, request.owner)))
+            for index, request in requests.items()
         }
         if counted:
             _charge_quotas(
@@ -181,7 +185,7 @@ class AdmissionStore(StoreBase):
         return cases, self._apply_effects(tx, snapshot, changes).statuses, changes
 
     def _record_refusals(self, tx: Transaction, cases: Sequence[AdmissionCase]) -> None:
-        """Record what made no new work: who asked, what stood in its way, what it would have cost."""
+        """Record requests that started no work, with the estimated cost of that work."""
         unpaid = [
             (case.request.base, case.request.owner)
             for case in cases
@@ -198,38 +202,38 @@ class AdmissionStore(StoreBase):
         ]  # fmt: skip
         record_refusals(tx, rows)
 
-    def _judge(self, look: AdmissionContext, request: Request, row: OwnerRow | None) -> AdmissionCase:
+    def _judge(self, context: AdmissionContext, request: Request, row: OwnerRow | None) -> AdmissionCase:
         owner = row.id if row is not None else None
-        slots = {slot.kind: slot for slot in look.snapshot.slots_of(owner)}
+        slots = {slot.kind: slot for slot in context.snapshot.slots_of(owner)}
         situation = classify_situation(
             request,
             list(slots.values()),
             fingerprint=row.fingerprint if row is not None else None,
-            now=look.now,
+            now=context.now,
             rules=self.rules,
-            overtaken=self._is_overtaken(look, slots.values(), look.pauses.last_resumed(request.base)),
-            paused=look.pauses.active_pause(request.base) is not None,
+            overtaken=self._is_overtaken(context, slots.values(), context.pauses.last_resumed(request.base)),
+            paused=context.pauses.active_pause(request.base) is not None,
         )
-        decided = find_rule(request.operation, situation)
+        rule = find_rule(request.operation, situation)
         return AdmissionCase(
-            request=replace(request, operation=Operation.DELETE) if decided is RETRY_CLEANUP else request,
+            request=replace(request, operation=Operation.DELETE) if rule is RETRY_CLEANUP else request,
             owner=owner,
             generation=row.generation if row is not None else 0,
             slots=slots,
-            rule=decided,
+            rule=rule,
             job=next((slot.job for slot in slots.values() if slot.state in ACTIVE_STATES), None),
         )
 
-    def _is_overtaken(self, look: AdmissionContext, slots: Iterable[Slot], resumed_at: Moment) -> bool:
+    def _is_overtaken(self, context: AdmissionContext, slots: Iterable[Slot], resumed_at: Moment) -> bool:
         rows = [
             [slot.id, slot.job, slot.kind, slot.priority, slot.queued_at, resumed_at]
             for slot in slots
-            if may_be_overtaken(slot, look.now, self.rules, resumed_at=resumed_at)
+            if may_be_overtaken(slot, context.now, self.rules, resumed_at=resumed_at)
         ]
-        return bool(look.tx.run(sql.SELECT_OVERTAKEN_SLOTS, rows))
+        return bool(context.tx.run(sql.SELECT_OVERTAKEN_SLOTS, rows))
 
     def _assign_generations(self, tx: Transaction, cases: Sequence[AdmissionCase], snapshot: Snapshot) -> None:
-        """Give each new request the next number of its owner; an owner that is new is made."""
+        """Give each request the next generation of its owner, and create new owners."""
         known = [case for case in cases if case.owner is not None]
         for case in known:
             case.generation += 1
@@ -243,7 +247,7 @@ class AdmissionStore(StoreBase):
             snapshot.new_owners.add(owner)
 
     def _end_jobs(self, tx: Transaction, cases: Sequence[AdmissionCase]) -> None:
-        """End the jobs that these requests supersede, cancel or delete."""
+        """End the active jobs that these requests supersede, cancel or delete."""
         rows = [[case.owner, _derive_ended_outcome(case)] for case in cases if case.job is not None]
         events = [
             Event(type=f"job.{outcome}", base=base, owner=owner, job=job, generation=generation)
@@ -252,36 +256,36 @@ class AdmissionStore(StoreBase):
         record_events(tx, events)
 
     def _accept(self, tx: Transaction, cases: Sequence[AdmissionCase], snapshot: Snapshot) -> list[SlotChange]:
-        """Write what was accepted: numbers, ended jobs, new jobs, moved slots."""
+        """Write accepted requests: generations, ended jobs, new jobs, changed slots."""
         cancels = [case for case in cases if case.request.operation is Operation.CANCEL]
         deletes = [case for case in cases if case.request.operation is Operation.DELETE]
         drops = [case for case in cases if case.request.operation is Operation.DROP]
         builds = [case for case in cases if case.request.operation in BUILD_OPERATIONS]
-        rests = [_make_drop_case(case) for case in cancels if case.dropping_count]
-        self._assign_generations(tx, [*deletes, *drops, *builds, *rests], snapshot)
+        follow_ups = [_make_drop_case(case) for case in cancels if case.dropping_count]
+        self._assign_generations(tx, [*deletes, *drops, *builds, *follow_ups], snapshot)
         self._end_jobs(tx, cases)
-        stopped = tx.run(sql.CANCEL_SLOTS, [[case.owner] for case in cancels])
+        cancelled_rows = tx.run(sql.CANCEL_SLOTS, [[case.owner] for case in cancels])
         plans = [
             (case, plan_generation(case.rule.scope, case.specs, case.live_slots, case.request.kinds)) for case in builds
         ]
-        doomed = [slot for case in deletes for slot in case.slots.values()]
-        going = {case.owner: select_droppable(case.request.kinds, case.slots.values()) for case in drops}
-        doomed += [case.slots[kind] for case in drops for kind in going[case.owner]]
+        deleted_slots = [slot for case in deletes for slot in case.slots.values()]
+        dropped_kinds = {case.owner: select_droppable(case.request.kinds, case.slots.values()) for case in drops}
+        deleted_slots += [case.slots[kind] for case in drops for kind in dropped_kinds[case.owner]]
         self._open_jobs(tx, [(case, len(kinds) + case.dropping_count) for case, kinds in plans])
         self._open_jobs(tx, [(case, len(case.slots)) for case in deletes])
-        self._open_jobs(tx, [(case, len(going[case.owner]) + case.dropping_count) for case in drops])
-        self._open_jobs(tx, [(case, case.dropping_count) for case in rests])
-        carried = [case for case in (*builds, *drops, *rests) if case.dropping_count]
-        tx.run(sql.REASSIGN_DELETING_SLOTS, [[case.owner, case.job] for case in carried])
+        self._open_jobs(tx, [(case, len(dropped_kinds[case.owner]) + case.dropping_count) for case in drops])
+        self._open_jobs(tx, [(case, case.dropping_count) for case in follow_ups])
+        reassigned = [case for case in (*builds, *drops, *follow_ups) if case.dropping_count]
+        tx.run(sql.REASSIGN_DELETING_SLOTS, [[case.owner, case.job] for case in reassigned])
         by_owner = {case.owner: case for case in (*deletes, *drops)}
-        rows = [[slot.id, *_make_deletion_cells(by_owner[slot.owner_id])] for slot in doomed]
-        record_events(tx, [_make_accepted_event(case) for case in rests])
+        rows = [[slot.id, *_make_deletion_cells(by_owner[slot.owner_id])] for slot in deleted_slots]
+        record_events(tx, [_make_accepted_event(case) for case in follow_ups])
         started = [
             *snapshot.changes_from_rows(tx.run(sql.MARK_DELETING, rows), Verb.DELETE),
             *self._raise_slots(tx, plans, snapshot),
         ]
         return [
-            *snapshot.changes_from_rows(stopped, Verb.CANCEL),
+            *snapshot.changes_from_rows(cancelled_rows, Verb.CANCEL),
             *_annotate_first_changes(started, [*deletes, *drops, *builds]),
         ]
 
@@ -299,7 +303,7 @@ class AdmissionStore(StoreBase):
     def _raise_slots(
         self, tx: Transaction, plans: Sequence[tuple[AdmissionCase, Mapping[str, SlotState]]], snapshot: Snapshot
     ) -> list[SlotChange]:
-        """Write a new generation of slots, and slots that are new."""
+        """Write the new generation of existing slots, and create new slots."""
         new, old = [], []
         names = {}
         for case, kinds in plans:
@@ -320,7 +324,7 @@ class AdmissionStore(StoreBase):
 
 
 def check_request(request: Request) -> None:
-    """Refuse what cannot mean anything, or what one of the databases could not keep."""
+    """Refuse invalid requests, and text that a database cannot store."""
     if not request.base or not request.owner:
         raise BadRequest("A request names a base and an owner; neither may be empty.")
     if not all(spec.kind for spec in request.slots):
@@ -332,11 +336,10 @@ def check_request(request: Request) -> None:
         raise BadRequest(f"To renew {list(request.kinds)} they must be among the slots that are asked for.")
     words = (request.cause, request.requester, request.fingerprint or "")
     texts = (request.base, request.owner, *kinds, *request.kinds, *words)
-    whole = "".join(texts)
-    if make_storable(whole) != whole:
-        bad = next(text for text in texts if make_storable(text) != text)
+    bad = next((text for text in texts if find_text_flaw(text) is not None), None)
+    if bad is not None:
         raise BadRequest(f"{bad!r} is not text that can be stored: it holds a zero byte or half a character.")
-    if request.payload is not None and make_storable(request.payload) != request.payload:
+    if request.payload is not None and find_text_flaw(request.payload) is not None:
         raise BadRequest("The payload is not text that can be stored: it holds a zero byte or half a character.")
     check_priority(request.priority)
     if not math.isfinite(request.cost):
@@ -345,48 +348,45 @@ def check_request(request: Request) -> None:
 
 
 def check_priority(priority: int) -> None:
-    """Refuse a priority that no slot can have."""
     if not 0 <= priority <= LOWEST_PRIORITY:
         raise BadRequest(f"The priority {priority} is not between 0 (first) and {LOWEST_PRIORITY} (last).")
 
 
 def split_requests(requests: Sequence[Request]) -> Iterator[dict[int, Request]]:
-    """Split into transactions: bounded, and each owner at most once in each."""
-    portion: dict[int, Request] = {}
+    """Split into batches of at most `LARGEST_BATCH`, with each owner at most once per batch. Keys are positions."""
+    batch: dict[int, Request] = {}
     names: set[tuple[str, str]] = set()
     for index, request in enumerate(requests):
         name = (request.base, request.owner)
-        if name in names or len(portion) == LARGEST_BATCH:
-            yield portion
-            portion, names = {}, set()
-        portion[index] = request
+        if name in names or len(batch) == LARGEST_BATCH:
+            yield batch
+            batch, names = {}, set()
+        batch[index] = request
         names.add(name)
-    if portion:
-        yield portion
+    if batch:
+        yield batch
 
 
 def _make_deletion_cells(case: AdmissionCase) -> list[Any]:
-    """Show to a statement that ends slots which job does it, in which generation, and how urgent it is."""
     return [case.job, case.generation, case.request.priority]
 
 
 def _make_drop_case(case: AdmissionCase) -> AdmissionCase:
-    """Return a request for what a cancel does not end: slots that are being removed get a job of their own."""
+    """Return the follow-up of a cancel: slots that are being removed continue in a job of their own."""
     return replace(
         case, request=replace(case.request, operation=Operation.DROP, payload=None, notify_on_end=False, job=None)
     )
 
 
 def _annotate_first_changes(changes: Iterable[SlotChange], cases: Iterable[AdmissionCase]) -> Iterator[SlotChange]:
-    """Note with the first move of each job who asked for what: so the log tells of it without a line of its own."""
-    untold: dict[str | None, AdmissionCase] = {case.job: case for case in cases}
+    """Add operation, cause and requester to the first change of each job, so that a job needs no event of its own."""
+    pending: dict[str | None, AdmissionCase] = {case.job: case for case in cases}
     for change in changes:
-        case = untold.pop(change.slot.job, None)
+        case = pending.pop(change.slot.job, None)
         yield change if case is None else change._replace(note=_describe_request(case))
 
 
 def _describe_request(case: AdmissionCase) -> dict[str, object]:
-    """Tell who asked for what, and why."""
     request = case.request
     return {
         "operation": str(request.operation),
@@ -397,14 +397,14 @@ def _describe_request(case: AdmissionCase) -> dict[str, object]:
 
 
 def _make_accepted_event(case: AdmissionCase) -> Event:
-    """Tell of a job that begins without any move."""
+    """Return the event of a job that begins without a change of a slot."""
     request = case.request
     data = json.dumps(_describe_request(case))
     return Event("job.accepted", request.base, request.owner, job=case.job, generation=case.generation, data=data)
 
 
 def _derive_ended_outcome(case: AdmissionCase) -> Outcome:
-    """Tell how the job ends that was active; a clean-up that is asked for again goes on under another one."""
+    """Return how the previously active job ends. A repeated clean-up continues in a new job."""
     if case.rule is RETRY_CLEANUP:
         return Outcome.SUPERSEDED
     if case.request.operation is Operation.DELETE:
@@ -415,7 +415,7 @@ def _derive_ended_outcome(case: AdmissionCase) -> Outcome:
 def _charge_quotas(tx: Transaction, builds: Sequence[AdmissionCase]) -> None:
     """Count builds against the quotas of their bases, and refuse those beyond.
 
-    The rows of the quotas stay locked until we commit, so whoever asks at the same moment counts on from here.
+    The rows of the quotas are locked until the commit, so concurrent requests cannot exceed a quota.
     """
     bases = sorted({case.request.base for case in builds})
     quotas = {quota.base: quota for quota in map(quota_from_row, tx.run(sql.LOCK_QUOTAS, [[base] for base in bases]))}
@@ -435,5 +435,5 @@ def _charge_quotas(tx: Transaction, builds: Sequence[AdmissionCase]) -> None:
 
 
 def _has_unbuilt_slots(case: AdmissionCase) -> bool:
-    """Tell whether something of the owner is not built: what is built costs nothing again."""
+    """Return whether a build would cost anything: slots that are ready cost nothing again."""
     return any(slot.state is not SlotState.READY for slot in case.live_slots.values())

@@ -1,4 +1,4 @@
-"""Taking over what somebody else has built: it counts as done, and nobody is sent to do it again."""
+"""Adoption: records results of an existing pipeline as done, so that no worker builds them again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from holdfast.engine.store import statements as sql
 from holdfast.engine.store.admission import AdmissionStore, check_request, split_requests
 from holdfast.engine.store.base import Completion
 from holdfast.engine.store.leases import LeaseStore, make_tickets
-from holdfast.engine.store.rows import owner_from_row
+from holdfast.engine.store.rows import OwnerRow
+from holdfast.engine.store.transitions import find_existing_owners
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,32 +23,29 @@ ADOPTED_HOLDER = "adopted"
 
 
 class AdoptionStore(AdmissionStore, LeaseStore):
-    """Admits, claims and completes in one transaction, so that no worker can meet the work in between."""
+    """Admits, claims and completes in one transaction, so that no worker can claim the slots in between."""
 
     def find_unknown_owners(self, base: str, owners: Sequence[str]) -> list[str]:
-        """Return those of these owners that the store has never heard of."""
+        """Return the owners that do not exist."""
         with self.database.reading() as tx:
-            known = {
-                owner_from_row(row).owner
-                for row in tx.run(sql.SELECT_OWNERS_BY_NAME, [[base, owner] for owner in owners])
-            }
+            known = set(find_existing_owners(tx, base, owners))
         return [owner for owner in owners if owner not in known]
 
     def adopt(self, requests: Sequence[Request]) -> int:
-        """Write that the work of these new owners is done; return how many were new. Who is known is left alone."""
+        """Create these owners as complete, and skip those that exist. Return how many were created."""
         for request in requests:
             check_request(request)
         return sum(self._adopt_batch(portion) for portion in split_requests(requests))
 
-    def _adopt_batch(self, portion: Mapping[int, Request]) -> int:
+    def _adopt_batch(self, requests: Mapping[int, Request]) -> int:
         def work(tx: Transaction) -> list[SlotChange]:
-            names = [[request.base, request.owner] for request in portion.values()]
-            known = {(row.base, row.owner) for row in map(owner_from_row, tx.run(sql.LOCK_OWNERS_BY_NAME, names))}
-            new = {index: one for index, one in portion.items() if (one.base, one.owner) not in known}
+            names = [[request.base, request.owner] for request in requests.values()]
+            known = {(row.base, row.owner) for row in map(OwnerRow._make, tx.run(sql.LOCK_OWNERS_BY_NAME, names))}
+            new = {index: given for index, given in requests.items() if (given.base, given.owner) not in known}
             _, _, admitted = self._admit(new, tx, counted=False)
             chosen = [(change.slot.owner_id, change.slot.id, change.slot.wanted) for change in admitted]
-            claimed, neighbours = self._claim_in(tx, chosen, ADOPTED_HOLDER, anyway=True)
-            done = [Completion(ticket=ticket, built=BuildResult()) for ticket in make_tickets(claimed, neighbours)]
+            claimed, siblings = self._claim_in(tx, chosen, ADOPTED_HOLDER, anyway=True)
+            done = [Completion(ticket=ticket, built=BuildResult()) for ticket in make_tickets(claimed, siblings)]
             completed, _ = self._complete_in(tx, done)
             return [*admitted, *claimed, *completed]
 

@@ -1,4 +1,4 @@
-"""Open a store by its address."""
+"""Opens a store by its database URL."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 
 def new_job_id() -> str:
-    """Make an id that nobody can guess and that sorts by time, so that an index grows at its end."""
+    """Return an id that is not guessable and sorts by time, so that new index entries are appended."""
     return f"{time.time_ns():016x}{secrets.token_hex(8)}"
 
 
 def open_database(url: str, clock: Clock) -> Database:
-    """Open `sqlite:///path`, `sqlite://` (memory) or `postgresql+psycopg://…`, without looking inside."""
+    """Open `sqlite:///path`, `sqlite://` (memory) or `postgresql+psycopg://…`, without a query."""
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        shown = "This" if "@" in url else repr(url)  # without a scheme it cannot be told where a password is
+        shown = "This" if "@" in url else repr(url)  # it may contain a password
         raise BadSettings(
             f"{shown} is not the address of a database; write sqlite:///path/to/file.db or postgresql+psycopg://…"
         ) from error
     backend = parsed.get_backend_name()
     if backend == "sqlite":
-        from holdfast.db.sqlite import SqliteDialect, sqlite_engine  # noqa: PLC0415 - only what is used
+        from holdfast.db.sqlite import SqliteDialect, sqlite_engine  # noqa: PLC0415 - import only one dialect
 
         path = Path(parsed.database) if parsed.database and parsed.database != ":memory:" else None
         return Database(sqlite_engine(path, clock), SqliteDialect(path))
     if backend == "postgresql":
-        from holdfast.db.postgres import PostgresDialect, postgres_engine  # noqa: PLC0415 - only what is used
+        from holdfast.db.postgres import PostgresDialect, postgres_engine  # noqa: PLC0415 - import only one dialect
 
         try:
             return Database(postgres_engine(url), PostgresDialect(LOCK_OWNERS))
@@ -64,7 +64,7 @@ def open_store(
     ids: Callable[[], str] = new_job_id,
     wake: Callable[[], None] = lambda: None,
 ) -> SqlStore:
-    """Open a store and bring its schema up to date."""
+    """Open a store and upgrade its schema."""
     database = open_database(url, clock)
     try:
         migrate(database)

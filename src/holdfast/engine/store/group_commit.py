@@ -1,8 +1,8 @@
-"""Requests that wait together are admitted together.
+"""Group commit: requests that wait at the same time are admitted in one transaction.
 
-Fifty clients that ask at once would need fifty transactions, each synced to the disk. Instead the first of them waits
-for its turn, takes all who came meanwhile along, and answers for them: one transaction, one sync. Nobody waits for
-company: who comes alone goes alone.
+Fifty concurrent clients would need fifty transactions with a disk sync each. Instead, the first one becomes the leader.
+It waits for the write lock, takes all requests that arrived meanwhile, and admits them in one transaction. A request
+never waits for others to arrive.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _make_closed_gate() -> threading.Lock:
 
 @dataclass(slots=True, eq=False)
 class _PendingRequest:
-    """One who asked and waits for an answer, or for the lead."""
+    """A waiting request. Its thread gets a result, an error, or the lead."""
 
     request: Request
     gate: threading.Lock = field(default_factory=_make_closed_gate)
@@ -38,9 +38,10 @@ class _PendingRequest:
 
 
 class GroupCommit:
-    """Gathers requests of one process; `admit` answers a batch in one transaction.
+    """Collects requests of one process.
 
-    It is handed a function that returns the batch, to be called when its turn has come; until then others join.
+    `admit` runs one transaction. It receives a function that returns the batch and calls it when the transaction has
+    begun; until then, more requests can join.
     """
 
     def __init__(self, admit: Callable[[Callable[[], list[Request]]], list[AdmissionResult]]) -> None:
@@ -50,7 +51,7 @@ class GroupCommit:
         self._has_leader = False
 
     def submit(self, request: Request) -> AdmissionResult:
-        """Wait for the answer to one request."""
+        """Wait for the result of one request."""
         mine = _PendingRequest(request)
         with self._mutex:
             self._queue.append(mine)
@@ -62,33 +63,36 @@ class GroupCommit:
             self._commit_group()
         if mine.error is not None:
             raise mine.error
-        assert mine.result is not None  # noqa: S101 - an answer or an error, always
+        assert mine.result is not None  # noqa: S101 - there is a result or an error
         return mine.result
 
     def _commit_group(self) -> None:
-        """Answer for all who have gathered, then hand the lead to the next."""
+        """Admit all waiting requests, then pass the lead on."""
         taken: list[_PendingRequest] = []
 
         def take() -> list[Request]:
-            if not taken:  # a transaction that is run again keeps its batch
+            if not taken:  # a repeated transaction keeps its batch
                 taken.extend(self._take_batch())
-            return [one.request for one in taken]
+            return [pending.request for pending in taken]
 
         try:
             answers = self._admit(take)
-            for one, answer in zip(taken, answers, strict=True):
-                one.result = answer
-        except BaseException as error:  # noqa: BLE001 - each of them raises it
-            take()  # if its turn never came, those who waited for it fail with the leader
-            for one in taken:
-                one.error = error
+            for pending, answer in zip(taken, answers, strict=True):
+                pending.result = answer
+        except BaseException as error:  # noqa: BLE001 - every waiting thread raises it
+            take()  # if the transaction never began, the waiting requests fail with the leader
+            for pending in taken:
+                pending.error = error
         finally:
             self._promote_next()
-            for one in taken[1:]:
-                one.gate.release()
+            for pending in taken[1:]:
+                pending.gate.release()
 
     def _take_batch(self) -> list[_PendingRequest]:
-        """Take those who can go together: bounded, and each owner once. The leader is the first."""
+        """Take requests that fit into one transaction: bounded, and each owner once.
+
+        The leader's request is the first.
+        """
         taken: list[_PendingRequest] = []
         names: set[tuple[str, str]] = set()
         with self._mutex:

@@ -1,4 +1,4 @@
-"""The worker's verbs: claim, extend, complete, fail, release, forget."""
+"""The verbs of workers. `Store` documents them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import micros
+from holdfast.db import MAX_ID
 from holdfast.engine.dependencies import find_blocked_dependents
 from holdfast.engine.effects import SlotChange
 from holdfast.engine.slot import OwnerId, SlotId, Ticket
 from holdfast.engine.states import SlotState, Verb
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.transitions import Snapshot, StoreBase, fault_cells, make_storable, raise_stale, ticket_row
+from holdfast.engine.store.transitions import (
+    Snapshot,
+    StoreBase,
+    fault_cells,
+    lock_and_check_held,
+    make_storable,
+    raise_stale,
+    ticket_row,
+)
 from holdfast.errors import BadRequest, StaleLease
 
 if TYPE_CHECKING:
@@ -25,11 +34,11 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Completion, Failure, LeaseRenewal, Release, ResultWriter
 
 
-ClaimTarget = tuple[OwnerId, SlotId, int]  # what to claim, in which generation
+ClaimTarget = tuple[OwnerId, SlotId, int]  # with the generation to claim
 
 
 class Candidate(NamedTuple):
-    """A slot that looks claimable."""
+    """A slot that was claimable when it was read."""
 
     slot: SlotId
     owner: OwnerId
@@ -41,47 +50,40 @@ class Candidate(NamedTuple):
 
 
 class LeaseStore(StoreBase):
-    """Every write here shows a ticket; the statement decides whether it still holds."""
+    """Every write contains a ticket. The guarded statement decides whether the ticket still holds the slot."""
 
     def claim(self, rings: Sequence[Ring], holder: str) -> list[Ticket]:
-        """Claim what these rings name, as far as it may be claimed."""
         wanted = [(ring.owner, ring.slot, ring.generation) for ring in rings if _possible(ring)]
         return self._claim(lambda _: wanted, holder)
 
     def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
-        """Claim the next slots in order of priority and age.
-
-        A slot that was tried before comes alone: whatever kills its worker again then costs no neighbour an
-        attempt. `limit` is that of all slots, but of each kind of those that are deleted, so that the slots of many
-        deleted owners are cleaned up as one set.
-        """
 
         def choose(tx: Transaction) -> list[ClaimTarget]:
-            found = [
+            candidates = [
                 Candidate(*row)
                 for kind in kinds
                 for statement in (sql.SELECT_NEXT_TIMED, sql.SELECT_NEXT_QUEUED)
                 for row in tx.run(statement, kind=kind, limit=limit, attempts=self.rules.retry.max_attempts)
             ]
-            found.sort(key=lambda one: (one.priority, one.queued_at, one.slot))
-            alone = found[:1] if found and found[0].attempts else []
-            new = [one for one in found if not one.attempts]
-            together = alone or [*new[:limit], *(one for one in new[limit:] if one.deleting)]
-            return [(one.owner, one.slot, one.wanted) for one in together]
+            candidates.sort(key=lambda candidate: (candidate.priority, candidate.queued_at, candidate.slot))
+            alone = candidates[:1] if candidates and candidates[0].attempts else []
+            new = [candidate for candidate in candidates if not candidate.attempts]
+            together = alone or [*new[:limit], *(candidate for candidate in new[limit:] if candidate.deleting)]
+            return [(candidate.owner, candidate.slot, candidate.wanted) for candidate in together]
 
         return self._claim(choose, holder)
 
     def _claim(self, choose: Callable[[Transaction], list[ClaimTarget]], holder: str) -> list[Ticket]:
-        changes, neighbours = self.database.write(lambda tx: self._claim_in(tx, choose(tx), holder), durable=False)
+        changes, siblings = self.database.write(lambda tx: self._claim_in(tx, choose(tx), holder), durable=False)
         self._announce_changes(changes)
-        return make_tickets(changes, neighbours)
+        return make_tickets(changes, siblings)
 
     def _claim_in(
         self, tx: Transaction, chosen: Sequence[ClaimTarget], holder: str, *, anyway: bool = False
     ) -> tuple[list[SlotChange], list[Slot]]:
-        """Claim within a transaction; return what moved, and all slots of their owners as they now stand.
+        """Claim within a transaction. Return the changes, and all slots of their owners after them.
 
-        `anyway` passes over a pause, for what is claimed only to be written down as done.
+        With `anyway`, a pause does not prevent the claim: adoption claims slots only to complete them.
         """
         if not chosen:
             return [], []
@@ -96,13 +98,12 @@ class LeaseStore(StoreBase):
             lease=micros(rules.lease),
             look=micros(min(rules.lease, rules.stall, rules.deadline)),
         )
-        place = {slot: number for number, (_, slot, _) in enumerate(chosen)}
-        rows.sort(key=lambda row: place[row[0]])  # a worker goes through a batch in the order of the store
+        position = {slot: number for number, (_, slot, _) in enumerate(chosen)}
+        rows.sort(key=lambda row: position[row[0]])  # keep the order of the queue
         changes = snapshot.changes_from_rows(rows, Verb.CLAIM, holder=holder)
         return changes, self._apply_effects(tx, snapshot, changes).slots
 
     def extend(self, beats: Sequence[LeaseRenewal]) -> None:
-        """Renew the leases and write the progress."""
         rows = [
             [
                 *ticket_row(beat.ticket), int(beat.progressed), make_storable(beat.progress.stage), beat.progress.step,
@@ -114,7 +115,7 @@ class LeaseStore(StoreBase):
 
         def work(tx: Transaction) -> list[Ticket]:
             tx.lock_owners([beat.ticket.owner for beat in beats])
-            kept = {
+            renewed = {
                 slot
                 for (slot,) in tx.run(
                     sql.EXTEND_LEASES,
@@ -124,7 +125,7 @@ class LeaseStore(StoreBase):
                     deadline=micros(rules.deadline),
                 )
             }
-            stale = [beat.ticket for beat in beats if beat.ticket.slot not in kept]
+            stale = [beat.ticket for beat in beats if beat.ticket.slot not in renewed]
             tx.needs_notification = any(beat.progressed for beat in beats)
             self._record_stale(tx, "extended", stale)
             return stale
@@ -134,13 +135,10 @@ class LeaseStore(StoreBase):
             raise StaleLease("extended", stale)
 
     def find_recalled(self, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """Return those of these tickets whose work a pause wants to be given back."""
-        with self.database.reading() as tx:
-            called = {slot for (slot,) in tx.run(sql.SELECT_RECALLED_SLOTS, [[ticket.slot] for ticket in tickets])}
-        return [ticket for ticket in tickets if ticket.slot in called]
+        recalled = {slot for (slot,) in self._read(sql.SELECT_RECALLED_SLOTS, [[ticket.slot] for ticket in tickets])}
+        return [ticket for ticket in tickets if ticket.slot in recalled]
 
     def register_worker(self, holder: str) -> None:
-        """Note that a worker is there, and forget those who have been silent for long."""
 
         def work(tx: Transaction) -> None:
             tx.run(queue.UPSERT_WORKER, holder=holder)
@@ -149,16 +147,14 @@ class LeaseStore(StoreBase):
         self.database.write(work, durable=False)
 
     def unregister_worker(self, holder: str) -> None:
-        """Note that a worker has gone."""
         self.database.write(lambda tx: tx.run(queue.DELETE_WORKER, holder=holder), durable=False)
 
     def complete(self, completions: Sequence[Completion], write: ResultWriter | None = None) -> None:
-        """Publish builds: they are served from now on, and what waited for them is queued."""
 
         def work(tx: Transaction) -> tuple[list[SlotChange], list[Ticket]]:
             changes, stale = self._complete_in(tx, completions)
             if write is not None:
-                write(tx.connection, [one for one in completions if one.ticket not in stale])
+                write(tx.connection, [completion for completion in completions if completion.ticket not in stale])
             return changes, stale
 
         changes, stale = self.database.write(work, durable=True)
@@ -167,7 +163,6 @@ class LeaseStore(StoreBase):
 
     @contextmanager
     def publish_transaction(self, completion: Completion) -> Iterator[Connection]:
-        """Open a transaction for a worker's own rows that publishes its build with them: both or neither."""
         with self.database.writing(durable=True) as tx:
             changes, stale = self._complete_in(tx, [completion])
             if not stale:
@@ -176,66 +171,62 @@ class LeaseStore(StoreBase):
         raise_stale(Verb.COMPLETE, stale)
 
     def publish_in(self, connection: Connection, completion: Completion) -> None:
-        """Publish a build within somebody else's transaction on the same PostgreSQL database."""
         with self.database.join_transaction(connection) as tx:
             _, stale = self._complete_in(tx, [completion])
         raise_stale(Verb.COMPLETE, stale)
 
     def _complete_in(self, tx: Transaction, completions: Sequence[Completion]) -> tuple[list[SlotChange], list[Ticket]]:
-        """Publish builds within a transaction; return what moved, and the tickets that were refused."""
-        rows = [[*ticket_row(one.ticket), one.built.missing, one.built.recipe] for one in completions]
+        """Publish builds within a transaction. Return the changes and the refused tickets."""
+        rows = [
+            [*ticket_row(completion.ticket), completion.built.missing, completion.built.recipe]
+            for completion in completions
+        ]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
             changes = snapshot.changes_from_rows(tx.run(sql.COMPLETE_SLOTS, rows), Verb.COMPLETE)
             ready = {(change.slot.owner_id, change.slot.kind) for change in changes}
-            freed = [
+            unblocked = [
                 [slot.id]
                 for slot in snapshot.slots.values()
                 if slot.state is SlotState.BLOCKED and (slot.owner_id, slot.needs) in ready
             ]
-            return changes + snapshot.changes_from_rows(tx.run(sql.UNBLOCK_SLOTS, freed), Verb.UNBLOCK)
+            return changes + snapshot.changes_from_rows(tx.run(sql.UNBLOCK_SLOTS, unblocked), Verb.UNBLOCK)
 
-        return self._settle_in(tx, Verb.COMPLETE, [one.ticket for one in completions], work)
+        return self._settle_in(tx, Verb.COMPLETE, [completion.ticket for completion in completions], work)
 
     def fail(self, failures: Sequence[Failure]) -> None:
-        """Record failed attempts; what is final also fails what waited for it.
-
-        A removal is never given up: without a delay it cannot fail, the caller must name one.
-        """
-        if any(one.ticket.removing and one.delay is None for one in failures):
+        if any(failure.ticket.removing and failure.delay is None for failure in failures):
             raise BadRequest("A clean-up cannot fail for good; name the delay after which it is tried again.")
-        later = [
+        retryable = [
             [
-                *ticket_row(one.ticket), micros(one.delay), int(one.refund),
-                *fault_cells(one.fault.code, one.fault.params),
+                *ticket_row(failure.ticket), micros(failure.delay), int(failure.refund),
+                *fault_cells(failure.fault.code, failure.fault.params),
             ]
-            for one in failures
-            if one.delay is not None
+            for failure in failures
+            if failure.delay is not None
         ]  # fmt: skip
-        never = [
-            [*ticket_row(one.ticket), *fault_cells(one.fault.code, one.fault.params)]
-            for one in failures
-            if one.delay is None
+        final = [
+            [*ticket_row(failure.ticket), *fault_cells(failure.fault.code, failure.fault.params)]
+            for failure in failures
+            if failure.delay is None
         ]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
-            postponed = snapshot.changes_from_rows(tx.run(sql.POSTPONE_SLOTS, later), Verb.POSTPONE)
-            failed = snapshot.changes_from_rows(tx.run(sql.FAIL_SLOTS, never), Verb.FAIL)
+            postponed = snapshot.changes_from_rows(tx.run(sql.POSTPONE_SLOTS, retryable), Verb.POSTPONE)
+            failed = snapshot.changes_from_rows(tx.run(sql.FAIL_SLOTS, final), Verb.FAIL)
             return postponed + failed + fail_dependents(tx, snapshot, failed)
 
-        self._settle(Verb.FAIL, [one.ticket for one in failures], work)
+        self._settle(Verb.FAIL, [failure.ticket for failure in failures], work)
 
-    def release(self, surrenders: Sequence[Release]) -> None:
-        """Free slots; the fence alone is checked, so that a superseded worker can do it."""
-        rows = [[one.ticket.slot, one.ticket.fence, int(one.refund)] for one in surrenders]
+    def release(self, releases: Sequence[Release]) -> None:
+        rows = [[release.ticket.slot, release.ticket.fence, int(release.refund)] for release in releases]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
             return snapshot.changes_from_rows(tx.run(sql.RELEASE_SLOTS, rows), Verb.RELEASE)
 
-        self._settle(Verb.RELEASE, [one.ticket for one in surrenders], work)
+        self._settle(Verb.RELEASE, [release.ticket for release in releases], work)
 
     def forget(self, tickets: Sequence[Ticket]) -> None:
-        """Remove slots that were cleaned up; the owner goes with the last of them."""
         if not all(ticket.removing for ticket in tickets):
             raise BadRequest("Only a slot that is being deleted can be forgotten; delete its owner first.")
         rows = [ticket_row(ticket) for ticket in tickets]
@@ -250,10 +241,8 @@ class LeaseStore(StoreBase):
 
     @contextmanager
     def guarded(self, ticket: Ticket) -> Iterator[Connection]:
-        """Open a transaction for a worker's own rows; it begins by proving that the ticket holds."""
         with self.database.writing(durable=False) as tx:
-            tx.lock_owners([ticket.owner])
-            if tx.run(sql.SELECT_HELD_SLOTS, [ticket_row(ticket)]):
+            if lock_and_check_held(tx, ticket):
                 yield tx.connection
                 return
             self._record_stale(tx, "guarded", [ticket])
@@ -277,7 +266,7 @@ class LeaseStore(StoreBase):
         tickets: Sequence[Ticket],
         work: Callable[[Transaction, Snapshot], list[SlotChange]],
     ) -> tuple[list[SlotChange], list[Ticket]]:
-        """Run one verb over tickets: lock, guarded write, what follows, and the refusals."""
+        """Run one verb over tickets: lock, guarded write, effects, refused tickets."""
         snapshot = Snapshot.load_locked(tx, {ticket.owner for ticket in tickets})
         changes = work(tx, snapshot)
         self._apply_effects(tx, snapshot, changes)
@@ -288,7 +277,7 @@ class LeaseStore(StoreBase):
 
 
 def fail_dependents(tx: Transaction, snapshot: Snapshot, failed: Sequence[SlotChange]) -> list[SlotChange]:
-    """Fail whatever waited, near or far, for slots that failed."""
+    """Fail all slots that wait, directly or indirectly, for slots that failed."""
     rows = [
         [slot.id, *fault_cells("needed_slot_failed", {"kind": change.slot.kind})]
         for change in failed
@@ -298,13 +287,13 @@ def fail_dependents(tx: Transaction, snapshot: Snapshot, failed: Sequence[SlotCh
 
 
 def _possible(ring: Ring) -> bool:
-    """Tell whether a ring, which comes from outside, can name anything; a database has no larger numbers."""
-    return all(0 < number < 2**63 for number in (ring.owner, ring.slot, ring.generation))
+    """Return whether the numbers of a ring, which comes from outside, fit into the database."""
+    return all(0 < number <= MAX_ID for number in (ring.owner, ring.slot, ring.generation))
 
 
-def make_tickets(claimed: Sequence[SlotChange], neighbours: Sequence[Slot]) -> list[Ticket]:
-    """Write the tickets of what was claimed; each names the content build of the slot it needs."""
-    sources = {(slot.owner_id, slot.kind): slot.source for slot in neighbours}
+def make_tickets(claimed: Sequence[SlotChange], siblings: Sequence[Slot]) -> list[Ticket]:
+    """Return the tickets of claimed slots. Each contains the content build of the slot that it needs."""
+    sources = {(slot.owner_id, slot.kind): slot.source for slot in siblings}
     slots = [change.slot for change in claimed]
     return [_make_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in slots]
 

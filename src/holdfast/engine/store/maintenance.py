@@ -1,11 +1,10 @@
-"""The reconciler's verbs: find what needs work by index, and move it only if nothing changed since."""
+"""The verbs of the reconciler. `Store` documents them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import micros
-from holdfast.engine.effects import SlotChange
 from holdfast.engine.slot import Ring
 from holdfast.engine.states import Verb
 from holdfast.engine.store import statements as sql
@@ -19,51 +18,44 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from holdfast.db import Transaction
+    from holdfast.engine.effects import SlotChange
     from holdfast.engine.plan import Expire
     from holdfast.engine.slot import Slot
 
 
 class MaintenanceStore(StoreBase):
-    """Never claims, never writes a result; each write is guarded by all that was read."""
+    """Never claims and never writes a result. Each write checks that the slot did not change since it was read."""
 
     def find_due(self, kind: str, limit: int) -> ReconcileBatch:
-        """Read slots of this kind whose time has come, and when the next one will."""
         with self.database.reading() as tx:
             now = tx.run(sql.SELECT_NOW)[0][0]
-            found = [slot_from_joined_row(row) for row in tx.run(sql.SELECT_DUE_SLOTS, kind=kind, limit=limit)]
-            paused = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
+            slots = [slot_from_joined_row(row) for row in tx.run(sql.SELECT_DUE_SLOTS, kind=kind, limit=limit)]
+            pauses = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
             return ReconcileBatch(
-                now=now, slots=found, next_due=tx.run(sql.SELECT_NEXT_DUE, kind=kind)[0][0], pauses=paused
+                now=now, slots=slots, next_due=tx.run(sql.SELECT_NEXT_DUE, kind=kind)[0][0], pauses=pauses
             )
 
     def find_unrung(self, kind: str, limit: int) -> ReconcileBatch:
-        """Read queued slots that nobody was told of lately, in the order they are served."""
         with self.database.reading() as tx:
             now = tx.run(sql.SELECT_NOW)[0][0]
             rows = tx.run(sql.SELECT_UNRUNG_SLOTS, kind=kind, limit=limit, ring_again=micros(self.rules.ring_again))
             return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows])
 
     def list_holders(self) -> list[str]:
-        """Name everybody who holds a lease."""
-        with self.database.reading() as tx:
-            return [holder for (holder,) in tx.run(sql.SELECT_HOLDERS)]
+        return [holder for (holder,) in self._read(sql.SELECT_HOLDERS)]
 
     def find_held_by(self, holders: Collection[str], limit: int) -> ReconcileBatch:
-        """Read the slots of these holders."""
         with self.database.reading() as tx:
             now = tx.run(sql.SELECT_NOW)[0][0]
             rows = tx.run(sql.SELECT_SLOTS_HELD_BY, [[holder] for holder in holders], limit=limit)
-            paused = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
-            return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows[:limit]], pauses=paused)
+            pauses = pauses_from_rows(tx.run(sql.SELECT_PAUSES))
+            return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows[:limit]], pauses=pauses)
 
     def count_outstanding_rings(self, kind: str) -> int:
-        """Count the rings of this kind that were sent lately and not answered."""
-        with self.database.reading() as tx:
-            count: int = tx.run(sql.COUNT_RUNG_SLOTS, kind=kind, ring_again=micros(self.rules.ring_again))[0][0]
-            return count
+        count: int = self._read(sql.COUNT_RUNG_SLOTS, kind=kind, ring_again=micros(self.rules.ring_again))[0][0]
+        return count
 
     def ring(self, slots: Sequence[Slot]) -> list[Ring]:
-        """Note that these are rung; return those to ring, the others were rung or moved meanwhile."""
         rows = [_make_slot_cells(slot) for slot in slots]
 
         def work(tx: Transaction) -> set[int]:
@@ -79,21 +71,16 @@ class MaintenanceStore(StoreBase):
         ]
 
     def expire(self, slots: Sequence[tuple[Slot, Expire]]) -> list[Slot]:
-        """Take slots from their holders, if nothing moved since they were read."""
         reasons = {slot.id: action.reason for slot, action in slots}
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
-            return [
-                SlotChange(verb=one.verb, before=one.before, after=one.after, note={"reason": reasons[one.slot.id]})
-                for one in snapshot.changes_from_rows(
-                    tx.run(sql.EXPIRE_LEASES, [_make_slot_cells(slot) for slot, _ in slots]), Verb.EXPIRE
-                )
-            ]
+            rows = tx.run(sql.EXPIRE_LEASES, [_make_slot_cells(slot) for slot, _ in slots])
+            changes = snapshot.changes_from_rows(rows, Verb.EXPIRE)
+            return [change._replace(note={"reason": reasons[change.slot.id]}) for change in changes]
 
         return self._apply_guarded([slot for slot, _ in slots], work)
 
     def give_up(self, slots: Sequence[Slot]) -> list[Slot]:
-        """Fail slots whose attempts are spent, and what waited for them, if nothing moved since they were read."""
         rows = []
         for slot in slots:
             last = slot.error.code if slot.error else "worker_lost"
@@ -111,11 +98,10 @@ class MaintenanceStore(StoreBase):
         return self._apply_guarded(slots, work)
 
     def delete_old_history(self, keep: timedelta, limit: int) -> int:
-        """Remove history past its retention, at most `limit` rows of each table; return how many."""
 
         def work(tx: Transaction) -> int:
             sweeps = (sql.SWEEP_EVENTS, sql.SWEEP_REFUSALS, sql.SWEEP_JOBS)
-            events, *others = (tx.run(one, keep=micros(keep), limit=limit) for one in sweeps)
+            events, *others = (tx.run(statement, keep=micros(keep), limit=limit) for statement in sweeps)
             if events:
                 xid, id_ = max(events)
                 tx.run(sql.MARK_SWEPT, xid=xid, id=id_)
@@ -138,5 +124,5 @@ class MaintenanceStore(StoreBase):
 
 
 def _make_slot_cells(slot: Slot) -> list[Any]:
-    """Show a slot as it was read to a guarded statement."""
+    """Return the columns that `unchanged_since_read` compares."""
     return [slot.id, slot.wanted, slot.fence, str(slot.state), slot.due_at, slot.holder]

@@ -1,7 +1,7 @@
-"""The verbs of whoever controls the queue: priorities, pauses, quotas, and asking for many at once.
+"""Control of the queue: priorities, cancel, retry, pauses and quotas.
 
-Work is cancelled and retried through admission like anything else; here it is only named. Many are asked for in
-transactions of at most `LARGEST_BATCH` slots each, so nobody waits long behind them.
+Cancels and retries are ordinary requests. Operations on many jobs run in transactions of at most `LARGEST_BATCH` slots,
+so that other writers do not wait long.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.engine.store.rows import job_from_row, pause_from_row, quota_from_row
 from holdfast.engine.store.transitions import Snapshot, make_storable, record_events
 from holdfast.errors import BadRequest
+from holdfast.wellformed import find_text_flaw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 
 class RetryableOwner(NamedTuple):
-    """An owner that may be asked for, and how many slots it has."""
+    """An owner that can be retried, and its number of slots."""
 
     id: int
     size: int
@@ -45,26 +46,22 @@ class RetryableOwner(NamedTuple):
 
 
 class QueueControlStore(AdmissionStore):
-    """What people say about the queue is written down, and every claim keeps it."""
-
-    # ---------------------------------------------------------------- single jobs
-
     def reprioritise(self, jobs: Sequence[str], priority: int) -> list[AdmissionResult]:
-        """Give active jobs another priority, 0 first and 9 last; what runs goes on."""
+        """Change the priority of active jobs: 0 first, 9 last. Running work continues."""
         check_priority(priority)
         known = self._read_jobs(jobs)
-        answers: dict[str, AdmissionResult] = {}
-        for portion in split_by_size((job, job.open) for job in known.values()):
-            change = partial(_change_priority, jobs=portion, priority=priority)
-            answers |= self.database.write(change, durable=True)
-        return [answers.get(job) or _make_unknown_result(job) for job in jobs]
+        results: dict[str, AdmissionResult] = {}
+        for batch in split_by_size((job, job.open) for job in known.values()):
+            change = partial(_change_priority, jobs=batch, priority=priority)
+            results |= self.database.write(change, durable=True)
+        return [results.get(job) or _make_unknown_result(job) for job in jobs]
 
     def cancel_jobs(self, jobs: Sequence[str], requester: str = "") -> list[AdmissionResult]:
-        """Cancel these jobs, each only while it is the active one of its owner."""
+        """Cancel jobs. A job that is no longer the active one of its owner is skipped."""
         known = self._read_jobs(jobs)
-        asked = [(id_, known[id_]) for id_ in jobs if id_ in known]
-        answers: dict[str, AdmissionResult] = {}
-        for portion in split_by_size((one, one[1].open) for one in asked):
+        pairs = [(id_, known[id_]) for id_ in jobs if id_ in known]
+        results: dict[str, AdmissionResult] = {}
+        for batch in split_by_size((pair, pair[1].open) for pair in pairs):
             requests = [
                 Request(
                     base=job.base,
@@ -74,25 +71,23 @@ class QueueControlStore(AdmissionStore):
                     cause="queue",
                     requester=requester,
                 )
-                for _, job in portion
+                for _, job in batch
             ]
-            for (id_, _), answer in zip(portion, self.admit(requests), strict=True):
-                answers.setdefault(id_, answer)
-        return [answers.get(job) or _make_unknown_result(job) for job in jobs]
-
-    # ---------------------------------------------------------------- many
+            for (id_, _), result in zip(batch, self.admit(requests), strict=True):
+                results.setdefault(id_, result)
+        return [results.get(job) or _make_unknown_result(job) for job in jobs]
 
     def cancel_all(self, base: str | None = None, *, dry_run: bool = False, requester: str = "") -> BulkResult:
-        """Cancel every active job of a base, or all; deletes go on.
+        """Cancel all active jobs of a base, or of all bases. Deletes continue.
 
-        What is asked for meanwhile is not touched, so it ends.
+        Jobs that are created meanwhile are not cancelled, so the call ends.
         """
         scope = queue.StatementFilters(base=base is not None)
         if dry_run:
             return self._count_found(queue.count_cancellable_jobs(scope), base=base)
         began = self._read(sql.SELECT_NOW)[0][0]
         tried: set[str] = set()
-        answers: list[AdmissionResult] = []
+        results: list[AdmissionResult] = []
         while (
             fresh := {
                 job
@@ -103,8 +98,8 @@ class QueueControlStore(AdmissionStore):
             - tried
         ):
             tried |= fresh
-            answers += self.cancel_jobs(sorted(fresh), requester)
-        return summarize(answers)
+            results += self.cancel_jobs(sorted(fresh), requester)
+        return summarize(results)
 
     def retry_all(
         self,
@@ -115,36 +110,39 @@ class QueueControlStore(AdmissionStore):
         priority: int = DEFAULT_PRIORITY,
         requester: str = "",
     ) -> BulkResult:
-        """Ask for a retry of every owner of a base, or of all, that failed, or also of those that lack something."""
-        # What serves something never becomes failed, so nobody is met a second time.
+        """Retry all failed owners of a base, or of all bases.
+
+        With `degraded`, also those with missing chunks or slots.
+        """
+        # A degraded owner never becomes failed, so no owner is processed twice.
         statuses = (Status.DEGRADED, Status.FAILED) if degraded else (Status.FAILED,)
         scope = queue.StatementFilters(base=base is not None)
         if dry_run:
-            found = sum(
+            count = sum(
                 self._count_found(queue.count_retryable_owners(scope), base=base, status=status).found
                 for status in statuses
             )
-            return BulkResult(found=found)
-        answers: list[AdmissionResult] = []
+            return BulkResult(found=count)
+        results: list[AdmissionResult] = []
         for status in statuses:
-            for portion in self._page_retryable_owners(scope, base, status):
-                answers += self.admit([
+            for batch in self._page_retryable_owners(scope, base, status):
+                results += self.admit([
                     Request(
-                        base=one.base,
-                        owner=one.owner,
+                        base=owner.base,
+                        owner=owner.owner,
                         operation=Operation.RETRY,
                         priority=priority,
                         cause="queue",
                         requester=requester,
                     )
-                    for one in portion
+                    for owner in batch
                 ])  # fmt: skip
-        return summarize(answers)
+        return summarize(results)
 
     def _page_retryable_owners(
         self, scope: queue.StatementFilters, base: str | None, status: Status
     ) -> Iterator[list[RetryableOwner]]:
-        """Read owners of one status, page by page; each is read once, whatever became of it."""
+        """Read owners of one status page by page, each of them once."""
         after = 0
         while page := [
             RetryableOwner(*row)
@@ -152,34 +150,33 @@ class QueueControlStore(AdmissionStore):
                 queue.select_retryable_owners(scope), base=base, status=str(status), after=after, limit=LARGEST_BATCH
             )
         ]:
-            yield from split_by_size((one, one.size) for one in page)
+            yield from split_by_size((owner, owner.size) for owner in page)
             after = page[-1].id
 
-    # ---------------------------------------------------------------- pauses
-
     def pause(self, base: str | None = None, *, stop: bool = False, requester: str = "") -> bool:
-        """Let nothing of a base, or nothing at all, be claimed; `stop` also calls back what runs.
+        """Prevent claims in a base or in the whole queue. `stop` also stops running work.
 
-        Return whether that was new. A claim that is under way at this moment may still succeed.
+        Return whether anything changed. A claim that runs at this moment may still succeed.
         """
-        told: dict[str, Any] = {"base": _validate_base(base), "stop": int(stop), "requester": make_storable(requester)}
+        requester = make_storable(requester)
+        values: dict[str, Any] = {"base": _validate_base(base), "stop": int(stop), "requester": requester}
 
         def work(tx: Transaction) -> bool:
-            changed = bool(tx.run(queue.UPDATE_PAUSE, **told)) or bool(tx.run(queue.INSERT_PAUSE, **told))
+            changed = bool(tx.run(queue.UPDATE_PAUSE, **values)) or bool(tx.run(queue.INSERT_PAUSE, **values))
             if changed:
-                record_events(tx, [_make_queue_event("paused", base, stop=stop, requester=make_storable(requester))])
+                record_events(tx, [_make_queue_event("paused", base, stop=stop, requester=requester)])
             return changed
 
         return self.database.write(work, durable=True)
 
     def resume(self, base: str | None = None) -> bool:
-        """End a pause; return whether there was one. What was rung in vain meanwhile is rung again at once."""
+        """End a pause. Return whether there was one. Rings that were lost during the pause are sent again at once."""
 
         def work(tx: Transaction) -> bool:
             changed = bool(tx.run(queue.END_PAUSE, base=_validate_base(base)))
             if changed:
-                vain = tx.run(queue.SELECT_RUNG_WHILE_PAUSED, base=base or WHOLE_QUEUE, limit=LARGEST_BATCH)
-                tx.run(queue.CLEAR_RINGS, vain)
+                unanswered = tx.run(queue.SELECT_RUNG_WHILE_PAUSED, base=base or WHOLE_QUEUE, limit=LARGEST_BATCH)
+                tx.run(queue.CLEAR_RINGS, unanswered)
                 record_events(tx, [_make_queue_event("resumed", base)])
             return changed
 
@@ -189,15 +186,13 @@ class QueueControlStore(AdmissionStore):
         return changed
 
     def pauses(self) -> list[Pause]:
-        """Read the pauses that hold now."""
+        """Return the active pauses."""
         return [pause for pause in map(pause_from_row, self._read(sql.SELECT_PAUSES)) if pause.active]
 
-    # ---------------------------------------------------------------- quotas
-
     def set_quota(self, base: str, per_day: int | None) -> None:
-        """Let a base start so many build jobs a day (UTC), or any number.
+        """Limit the build jobs that a base may start per day (UTC). None removes the limit.
 
-        Counting begins with the first quota; another number keeps what was counted.
+        Counting starts with the first quota. A new limit keeps the count.
         """
         if per_day is not None and not 1 <= per_day < 2**31:
             raise BadRequest(f"A quota of {per_day} jobs a day cannot be kept; name at least 1, or pause the base.")
@@ -205,13 +200,11 @@ class QueueControlStore(AdmissionStore):
         self.database.write(lambda tx: write_quota(tx, _validate_base(base), per_day), durable=True)
 
     def quota(self, base: str) -> Quota | None:
-        """Read the quota of a base as it stands today."""
+        """Return the quota of a base as of today."""
         with self.database.reading() as tx:
             now = tx.run(sql.SELECT_NOW)[0][0]
-            found = [quota_from_row(row) for row in tx.run(queue.SELECT_QUOTA, base=base)]
-        return found[0].as_of(now) if found else None
-
-    # ---------------------------------------------------------------- reading
+            quotas = [quota_from_row(row) for row in tx.run(queue.SELECT_QUOTA, base=base)]
+        return quotas[0].as_of(now) if quotas else None
 
     def _read_jobs(self, jobs: Sequence[str]) -> dict[str, Job]:
         rows = self._read(queue.SELECT_JOBS, [[make_storable(job)] for job in dict.fromkeys(jobs)])
@@ -220,38 +213,34 @@ class QueueControlStore(AdmissionStore):
     def _count_found(self, statement: Any, **values: Any) -> BulkResult:
         return BulkResult(found=self._read(statement, **values)[0][0])
 
-    def _read(self, statement: Any, rows: Sequence[Sequence[Any]] | None = None, **values: Any) -> list[Any]:
-        with self.database.reading() as tx:
-            return tx.run(statement, rows, **values)
 
-
-def split_by_size(things: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Split into portions of at most `LARGEST_BATCH` slots together; what is larger goes alone."""
-    portion: list[T] = []
+def split_by_size(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+    """Split into batches of at most `LARGEST_BATCH` slots in total. A larger thing is a batch of its own."""
+    batch: list[T] = []
     room = LARGEST_BATCH
-    for thing, size in things:
-        if portion and size > room:
-            yield portion
-            portion, room = [], LARGEST_BATCH
-        portion.append(thing)
+    for item, size in items:
+        if batch and size > room:
+            yield batch
+            batch, room = [], LARGEST_BATCH
+        batch.append(item)
         room -= max(1, size)
-    if portion:
-        yield portion
+    if batch:
+        yield batch
 
 
 def _change_priority(tx: Transaction, jobs: Sequence[Job], priority: int) -> dict[str, AdmissionResult]:
-    """Give jobs another priority, and with them their slots that have not settled."""
+    """Change the priority of jobs, and of their slots that are not at rest."""
     owners: set[OwnerId] = {job.owner_id for job in jobs}
     snapshot = Snapshot.load_locked(tx, owners)
     before = {job.id: job for job in map(job_from_row, tx.run(queue.SELECT_JOBS, [[job.id] for job in jobs]))}
-    ranked = {job for (job,) in tx.run(queue.UPDATE_JOB_PRIORITIES, [[job.id, priority] for job in jobs])}
-    unsettled = [slot for slot in snapshot.slots.values() if slot.job in ranked and not slot.resting]
+    changed = {job for (job,) in tx.run(queue.UPDATE_JOB_PRIORITIES, [[job.id, priority] for job in jobs])}
+    unsettled = [slot for slot in snapshot.slots.values() if slot.job in changed and not slot.resting]
     tx.run(queue.UPDATE_SLOT_PRIORITIES, [[slot.id, priority] for slot in unsettled])
-    record_events(tx, [_make_priority_event(before[job], priority) for job in sorted(ranked)])
+    record_events(tx, [_make_priority_event(before[job], priority) for job in sorted(changed)])
     return {
         job.id: AdmissionResult(
-            verdict=Verdict.ACCEPTED if job.id in ranked else Verdict.SKIPPED,
-            reason="reprioritised" if job.id in ranked else "nothing_active" if job.outcome else "same_priority",
+            verdict=Verdict.ACCEPTED if job.id in changed else Verdict.SKIPPED,
+            reason="reprioritised" if job.id in changed else "nothing_active" if job.outcome else "same_priority",
             status=Status(snapshot.statuses.get(job.owner_id, Status.NOT_INDEXED)),
             job=job.id,
             generation=job.generation,
@@ -261,7 +250,7 @@ def _change_priority(tx: Transaction, jobs: Sequence[Job], priority: int) -> dic
 
 
 def write_quota(tx: Transaction, base: str, per_day: int | None) -> None:
-    """Write how many build jobs a base may start in a day; None for any number."""
+    """Set the limit of build jobs per day. None removes it."""
     if per_day is None:
         tx.run(queue.DELETE_QUOTA, base=base)
     elif not tx.run(queue.UPDATE_QUOTA, base=base, per_day=per_day):
@@ -269,9 +258,9 @@ def write_quota(tx: Transaction, base: str, per_day: int | None) -> None:
 
 
 def read_remaining_quota(tx: Transaction, base: str) -> float:
-    """Return how many more jobs a base may start today; nobody else counts on until we commit."""
-    found = [quota_from_row(row) for row in tx.run(sql.LOCK_QUOTAS, [[base]])]
-    return found[0].remaining(tx.run(sql.SELECT_NOW)[0][0]) if found else math.inf
+    """Return how many more jobs a base may start today. Locks the quota until the commit."""
+    quotas = [quota_from_row(row) for row in tx.run(sql.LOCK_QUOTAS, [[base]])]
+    return quotas[0].remaining(tx.run(sql.SELECT_NOW)[0][0]) if quotas else math.inf
 
 
 def _make_priority_event(job: Job, priority: int) -> Event:
@@ -288,9 +277,9 @@ def _make_unknown_result(job: str) -> AdmissionResult:
 
 
 def _validate_base(base: str | None) -> str:
-    """Return how the database names a base, or the whole queue."""
+    """Return the name of a base, or `WHOLE_QUEUE` for None."""
     if base is None:
         return WHOLE_QUEUE
-    if not base or make_storable(base) != base:
+    if not base or find_text_flaw(base) is not None:
         raise BadRequest(f"{base!r} is not the name of a base; leave it out to mean the whole queue.")
     return base

@@ -1,4 +1,4 @@
-"""The queue as people see it: pages of jobs, numbers, and why something waits. It only reads."""
+"""Reads the queue: pages of jobs, counts, and why a slot waits."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Moment, micros
-from holdfast.engine.queue import Pauses
+from holdfast.db import MAX_ID
 from holdfast.engine.slot import Progress
 from holdfast.engine.states import Outcome, Status
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.base import ALL_JOBS, JobFilter, JobPage, ListedJob, QueueOverview, Refusal, RefusalCount
-from holdfast.engine.store.rows import job_from_row, pause_from_row, refusal_from_row, slot_from_joined_row
+from holdfast.engine.store.rows import (
+    job_from_row,
+    pause_from_row,
+    pauses_from_rows,
+    refusal_from_row,
+    slot_from_joined_row,
+)
 from holdfast.engine.store.transitions import StoreBase, make_storable
 from holdfast.engine.waiting import WaitContext, WaitReason, explain
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner
@@ -26,20 +32,20 @@ if TYPE_CHECKING:
 
 ACTIVE_JOB_STATES = frozenset({str(Status.QUEUED), str(Status.INDEXING), str(Status.DELETING)})
 ENDED_JOB_STATES = frozenset(map(str, Outcome))
-MAX_COUNT = 10_000  # jobs of a list are counted up to here
-LOOKBACK_EVENTS = 1000  # events in which a sign of life is looked for
+MAX_COUNT = 10_000  # limit for counting the jobs of a list
+LOOKBACK_EVENTS = 1000  # newest events that are searched for claims
 LARGEST_PAGE = 500
 
 
 class QueueQueryStore(StoreBase):
-    """Reads the queue; every reading is one snapshot."""
+    """Every read uses one snapshot."""
 
     def list_jobs(
         self, filter_: JobFilter = ALL_JOBS, *, cursor: str | None = None, page: int = 1, size: int = 50
     ) -> JobPage:
-        """Read a page of jobs, by its number or from where another page ended.
+        """Read a page of jobs, by its number or by the cursor of the previous page.
 
-        A job that ends between two pages may be on both: first among the active, then among the ended.
+        A job that ends between two reads may be on both pages: first among the active jobs, then among the ended ones.
         """
         offset = (page - 1) * size
         if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_COUNT:
@@ -48,20 +54,19 @@ class QueueQueryStore(StoreBase):
                 "is behind them is reached by the cursor."
             )
         with self.database.reading() as tx:
-            reading = _JobQuery(tx, filter_)
-            active, ended = reading.count(active=True), reading.count(active=False)
-            more = size + 1  # tells whether there is another page
-            found = reading.read_at_offset(offset, more, active) if cursor is None else reading.read_after(cursor, more)
-            shown = _add_progress(tx, found[:size])
+            query = _JobQuery(tx, filter_)
+            active, ended = query.count(active=True), query.count(active=False)
+            more = size + 1  # one more, to see whether there is another page
+            jobs = query.read_at_offset(offset, more, active) if cursor is None else query.read_after(cursor, more)
+            shown = _add_progress(tx, jobs[:size])
         return JobPage(
             jobs=shown,
-            cursor=_cursor(found[size - 1]) if len(found) > size else None,
+            cursor=_cursor(jobs[size - 1]) if len(jobs) > size else None,
             total=active + ended,
             total_is_exact=max(active, ended) < MAX_COUNT,
         )
 
     def read_listed_job(self, job: str) -> ListedJob:
-        """Read one job as a page of them shows it."""
         with self.database.reading() as tx:
             rows = tx.run(queue.SELECT_LISTED_JOB, job=job)
             if not rows:
@@ -69,7 +74,7 @@ class QueueQueryStore(StoreBase):
             return _add_progress(tx, [_listed_job_from_row(row) for row in rows])[0]
 
     def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> QueueOverview:
-        """Count what is active and what ended within the window, of a base or of all."""
+        """Count active jobs, and jobs that ended within the window, of a base or of all bases."""
         if window <= timedelta():
             raise BadRequest(f"In a window of {window} nothing can have ended; name a longer one.")
         scope = queue.StatementFilters(base=base is not None)
@@ -85,40 +90,40 @@ class QueueQueryStore(StoreBase):
             )
 
     def count_ended(self, base: str | None, since: Moment, width: timedelta) -> dict[tuple[Moment, str], int]:
-        """Count the jobs that ended, by the beginning of the step of time in which they did, and by outcome."""
+        """Count ended jobs by outcome and by time in steps of `width`. Keys contain the start of the step."""
         scope = queue.StatementFilters(base=base is not None)
-        with self.database.reading() as tx:
-            rows = tx.run(queue.count_ended_by_time(scope), **_make_base_param(base), since=since, width=micros(width))
+        statement = queue.count_ended_by_time(scope)
+        rows = self._read(statement, **_make_base_param(base), since=since, width=micros(width))
         return {(Moment(at), outcome): many for at, outcome, many in rows}
 
     def count_workers(self) -> int:
-        """Count those who work or wait for work; one that was killed counts until its leases would have run out."""
-        with self.database.reading() as tx:
-            count: int = tx.run(queue.COUNT_WORKERS, silence=micros(self.rules.lease))[0][0]
-            return count
+        """Count running workers. A killed worker is counted until its lease would have ended."""
+        count: int = self._read(queue.COUNT_WORKERS, silence=micros(self.rules.lease))[0][0]
+        return count
 
     def list_active_holders(self) -> list[tuple[str, str]]:
-        """Name the bases and who holds something of each; a worker that waits for work is not seen."""
-        with self.database.reading() as tx:
-            return [(base, holder) for base, holder in tx.run(queue.SELECT_HOLDERS_BY_BASE)]
+        """Return (base, holder) for all live leases. Idle workers are not included."""
+        return self._read(queue.SELECT_HOLDERS_BY_BASE)
 
-    def list_refusals(self, base: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Refusal]:
-        """Read requests of a base, or of all, that made no new work; newest first, from before one of them on."""
-        statement = queue.SELECT_NEWEST_REFUSALS if base is None else queue.SELECT_NEWEST_REFUSALS_OF_BASE
-        place = 2**63 - 1 if before is None else before
-        with self.database.reading() as tx:
-            return [
-                refusal_from_row(row) for row in tx.run(statement, **_make_base_param(base), before=place, limit=limit)
-            ]
+    def list_refusals(
+        self, base: str | None = None, owner: str | None = None, *, before: int | None = None, limit: int = 100
+    ) -> list[Refusal]:
+        """Read requests that started no work, newest first: of one owner, of one base or of all bases.
+
+        `before` is the id of the last refusal of the previous page.
+        """
+        statement = queue.select_refusals(base=base is not None, owner=owner is not None)
+        filters = _make_base_param(base) | ({} if owner is None else {"owner": make_storable(owner)})
+        rows = self._read(statement, **filters, before=MAX_ID if before is None else before, limit=limit)
+        return [refusal_from_row(row) for row in rows]
 
     def count_refusals(self, base: str | None = None) -> list[RefusalCount]:
-        """Count them by base, requester and reason, the most frequent first."""
+        """Count refused requests by base, requester and reason, the most frequent first."""
         statement = queue.COUNT_REFUSALS if base is None else queue.COUNT_REFUSALS_OF_BASE
-        with self.database.reading() as tx:
-            return [RefusalCount(*row) for row in tx.run(statement, **_make_base_param(base))]
+        return [RefusalCount(*row) for row in self._read(statement, **_make_base_param(base))]
 
     def explain(self, base: str, owner: str) -> list[WaitReason]:
-        """Say of each slot of an owner that is not at rest what it is doing or waiting for."""
+        """Explain, for each slot of an owner that is not at rest, what it is doing or waiting for."""
         with self.database.reading() as tx:
             slots = [slot_from_joined_row(row) for row in tx.run(sql.SELECT_SLOTS_OF_OWNER, base=base, owner=owner)]
             if not slots:
@@ -126,28 +131,28 @@ class QueueQueryStore(StoreBase):
             return self._explain_slots(tx, slots)
 
     def explain_job(self, job: str) -> list[WaitReason]:
-        """Say the same of the slots of one job; nothing where it has ended."""
+        """Do the same for the slots of one job. An ended job has no reasons."""
         with self.database.reading() as tx:
-            found = [job_from_row(row) for row in tx.run(sql.SELECT_JOB, job=job)]
-            if not found:
+            jobs = [job_from_row(row) for row in tx.run(sql.SELECT_JOB, job=job)]
+            if not jobs:
                 raise UnknownJob(job)
-            slots = [slot_from_joined_row(row) for row in sorted(tx.run(sql.SELECT_SLOTS, [[found[0].owner_id]]))]
+            slots = [slot_from_joined_row(row) for row in sorted(tx.run(sql.SELECT_SLOTS, [[jobs[0].owner_id]]))]
             return self._explain_slots(tx, slots, job)
 
     def _explain_slots(self, tx: Transaction, slots: Sequence[Slot], job: str | None = None) -> list[WaitReason]:
-        around = WaitContext(
+        context = WaitContext(
             now=tx.run(sql.SELECT_NOW)[0][0],
-            pauses=Pauses(pause_from_row(row) for row in tx.run(sql.SELECT_PAUSES)),
+            pauses=pauses_from_rows(tx.run(sql.SELECT_PAUSES)),
             siblings={slot.kind: slot for slot in slots},
             holders_by_kind=dict(tx.run(queue.COUNT_HOLDERS_BY_KIND)),
             last_claims=dict(tx.run(queue.SELECT_LAST_CLAIMS, limit=LOOKBACK_EVENTS)),
         )
-        told = [
-            explain(slot, replace(around, ahead=_count_ahead(tx, slot)), self.rules)
+        reasons = [
+            explain(slot, replace(context, ahead=_count_ahead(tx, slot)), self.rules)
             for slot in slots
             if not slot.resting and job in (None, slot.job)
         ]
-        return [reason for reason in told if reason is not None]
+        return [reason for reason in reasons if reason is not None]
 
 
 def _make_base_param(base: str | None) -> dict[str, str]:
@@ -155,7 +160,7 @@ def _make_base_param(base: str | None) -> dict[str, str]:
 
 
 class _JobQuery:
-    """One filter in one snapshot."""
+    """The queries for one filter, in one transaction."""
 
     def __init__(self, tx: Transaction, filter_: JobFilter) -> None:
         self._tx = tx
@@ -165,14 +170,14 @@ class _JobQuery:
                 f"No job is ever in {sorted(states - ACTIVE_JOB_STATES - ENDED_JOB_STATES)}; "
                 f"name {sorted(ACTIVE_JOB_STATES | ENDED_JOB_STATES)}."
             )
-        asked = ACTIVE_JOB_STATES | ENDED_JOB_STATES if states is None else states
-        self._states = {True: asked & ACTIVE_JOB_STATES, False: asked & ENDED_JOB_STATES}
+        wanted = ACTIVE_JOB_STATES | ENDED_JOB_STATES if states is None else states
+        self._states = {True: wanted & ACTIVE_JOB_STATES, False: wanted & ENDED_JOB_STATES}
         self._scope = queue.StatementFilters(
             base=filter_.base is not None,
             requester=filter_.requester is not None,
             owners=filter_.owners is not None,
         )
-        self._owners = None if filter_.owners is None else [[make_storable(one)] for one in filter_.owners]
+        self._owners = None if filter_.owners is None else [[make_storable(owner)] for owner in filter_.owners]
         self._values = {"base": make_storable(filter_.base or ""), "requester": make_storable(filter_.requester or "")}
 
     def count(self, *, active: bool) -> int:
@@ -183,52 +188,52 @@ class _JobQuery:
         return count
 
     def read_at_offset(self, offset: int, limit: int, active: int) -> list[ListedJob]:
-        """Read from a place on, counted from the first."""
-        found = self._read_page(limit, active=True, offset=offset) if offset < active else []
-        if len(found) < limit:
-            found += self._read_page(limit - len(found), active=False, offset=max(0, offset - active))
-        return found
+        """Read jobs from this position on."""
+        jobs = self._read_page(limit, active=True, offset=offset) if offset < active else []
+        if len(jobs) < limit:
+            jobs += self._read_page(limit - len(jobs), active=False, offset=max(0, offset - active))
+        return jobs
 
     def read_after(self, cursor: str, limit: int) -> list[ListedJob]:
-        """Read on behind the job that a cursor names."""
-        place = _parse_cursor(cursor)
-        found = self._read_page(limit, active="priority" in place, **place)
-        if len(found) < limit and "priority" in place:
-            found += self._read_page(limit - len(found), active=False)
-        return found
+        """Read the jobs after a cursor."""
+        position = _parse_cursor(cursor)
+        jobs = self._read_page(limit, active="priority" in position, **position)
+        if len(jobs) < limit and "priority" in position:
+            jobs += self._read_page(limit - len(jobs), active=False)
+        return jobs
 
-    def _read_page(self, limit: int, *, active: bool, offset: int = 0, **place: Any) -> list[ListedJob]:
+    def _read_page(self, limit: int, *, active: bool, offset: int = 0, **position: Any) -> list[ListedJob]:
         if not self._states[active]:
             return []
         make = queue.select_active_jobs if active else queue.select_ended_jobs
-        statement = make(self._narrow_filters(active=active), after=bool(place))
-        rows = self._tx.run(statement, self._owners, **self._values, **place, limit=limit, offset=offset)
+        statement = make(self._narrow_filters(active=active), after=bool(position))
+        rows = self._tx.run(statement, self._owners, **self._values, **position, limit=limit, offset=offset)
         return [_listed_job_from_row(row) for row in rows]
 
     def _narrow_filters(self, *, active: bool) -> queue.StatementFilters:
-        """Name the states only where some are left out: what is asked for in full needs no filter."""
+        """Filter by state only if some states are excluded."""
         every = ACTIVE_JOB_STATES if active else ENDED_JOB_STATES
         return self._scope if self._states[active] == every else self._scope._replace(states=self._states[active])
 
 
 def _listed_job_from_row(row: Any) -> ListedJob:
-    """Return a job with what people read of it: its outcome, or how its owner stands."""
+    """Return a job with its state: the outcome, or the status of its owner."""
     *columns, status = row
     job = job_from_row(columns)
     return ListedJob(job=job, state=str(job.outcome or status))
 
 
 def _add_progress(tx: Transaction, listed: Sequence[ListedJob]) -> list[ListedJob]:
-    """Add how far the jobs are that are at work, in one statement for all of them."""
-    owners = [[one.job.owner_id] for one in listed if one.job.outcome is None]
+    """Add the progress of running jobs, with one statement for all."""
+    owners = [[item.job.owner_id] for item in listed if item.job.outcome is None]
     working: dict[str, Progress] = {}
     for job, stage, step, steps, done, total in tx.run(queue.SELECT_PROGRESS, owners):
         working.setdefault(job, Progress(stage=stage, step=step, steps=steps, done=done, total=total))
-    return [replace(one, progress=working.get(one.job.id)) for one in listed]
+    return [replace(item, progress=working.get(item.job.id)) for item in listed]
 
 
 def _cursor(listed: ListedJob) -> str:
-    """Name a place: the active ones by priority and age, the others by their end."""
+    """Name a position: priority and age of an active job, end of an ended one."""
     job = listed.job
     if job.finished_at is None:
         return f"active/{job.priority}/{job.created_at}/{job.id}"
@@ -251,7 +256,7 @@ def _parse_cursor(cursor: str) -> dict[str, Any]:
 
 def _number(text: str) -> int:
     number = int(text)
-    if not 0 <= number < 2**63:  # a database has no larger ones
+    if not 0 <= number <= MAX_ID:
         raise ValueError(text)
     return number
 

@@ -1,6 +1,8 @@
-"""The statements of the queue as people see and control it. What keeps a claim from a paused slot is in statements.py.
+"""SQL for lists, counts and control of the queue.
 
-Those that list and count are made for the filters in use, so that each has the plan that its filters allow.
+The condition that prevents claims during a pause is in statements.py.
+
+Statements for lists and counts are built per combination of filters, so that each gets its own query plan.
 """
 
 from __future__ import annotations
@@ -8,10 +10,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Text, and_, case, delete, func, insert, literal_column, not_, or_, select, update
+from sqlalchemy import and_, case, delete, func, insert, literal_column, not_, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from holdfast.db import LIMIT, NOW, batch, int_param, text_param
+from holdfast.db import LIMIT, NOW, batch, int_param, is_one_of, text_literal, text_param
+from holdfast.engine.queue import WHOLE_QUEUE
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.engine.store.tables import (
     RETRYABLE_STATUSES,
@@ -31,13 +34,6 @@ if TYPE_CHECKING:
     Condition = ColumnElement[bool]
 
 
-def _literal(value: str) -> ColumnElement[str]:
-    """Write a word of ours as it is, for partial indexes to see."""
-    return literal_column(f"'{value}'", Text)
-
-
-# ---------------------------------------------------------------- priorities
-
 _row = batch(job=str, priority=int)
 UPDATE_JOB_PRIORITIES = (
     update(jobs)
@@ -51,8 +47,6 @@ UPDATE_SLOT_PRIORITIES = update(slots).values(priority=_row.c.priority).where(sl
 
 _row = batch(job=str)
 SELECT_JOBS = select(jobs).select_from(jobs.join(_row, jobs.c.id == _row.c.job))
-
-# ---------------------------------------------------------------- pauses
 
 _base = text_param("base")
 UPDATE_PAUSE = (
@@ -82,22 +76,20 @@ END_PAUSE = (
     .where(pauses.c.base == _base, pauses.c.resumed_at.is_(None))
     .returning(pauses.c.base)
 )
-# Rings that were answered in vain while paused; forgotten, their slots are rung again at once.
+# Rings that workers could not answer because of a pause. CLEAR_RINGS lets the reconciler send them again.
 SELECT_RUNG_WHILE_PAUSED = (
     select(slots.c.id)
     .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
     .where(
         slots.c.rung_at.is_not(None),
-        slots.c.state.in_([_literal(SlotState.QUEUED), _literal(SlotState.WAITING)]),
-        or_(_base == _literal(""), owners.c.base == _base),
+        is_one_of(slots.c.state, (SlotState.QUEUED, SlotState.WAITING)),
+        or_(_base == text_literal(WHOLE_QUEUE), owners.c.base == _base),
     )
     .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
 _row = batch(slot=int)
 CLEAR_RINGS = update(slots).values(rung_at=None).where(slots.c.id == _row.c.slot)
-
-# ---------------------------------------------------------------- quotas
 
 UPDATE_QUOTA = (
     update(quotas).values(per_day=int_param("per_day")).where(quotas.c.base == _base).returning(quotas.c.base)
@@ -109,11 +101,15 @@ INSERT_QUOTA = insert(quotas).from_select(
 DELETE_QUOTA = delete(quotas).where(quotas.c.base == _base).returning(quotas.c.base)
 SELECT_QUOTA = select(quotas).where(quotas.c.base == _base)
 
-# ---------------------------------------------------------------- refused requests
 
-_before = duplicates.c.id < int_param("before")
-SELECT_NEWEST_REFUSALS = select(duplicates).where(_before).order_by(duplicates.c.id.desc()).limit(LIMIT)
-SELECT_NEWEST_REFUSALS_OF_BASE = SELECT_NEWEST_REFUSALS.where(duplicates.c.base == _base)
+@cache
+def select_refusals(*, base: bool, owner: bool) -> Any:
+    filters = [duplicates.c.base == _base] if base else []
+    filters += [duplicates.c.owner == text_param("owner")] if owner else []
+    before = duplicates.c.id < int_param("before")
+    return select(duplicates).where(before, *filters).order_by(duplicates.c.id.desc()).limit(LIMIT)
+
+
 _refusal_group = (duplicates.c.base, duplicates.c.requester, duplicates.c.reason)
 COUNT_REFUSALS = (
     select(*_refusal_group, func.count(), func.sum(duplicates.c.cost))
@@ -122,15 +118,12 @@ COUNT_REFUSALS = (
 )
 COUNT_REFUSALS_OF_BASE = COUNT_REFUSALS.where(duplicates.c.base == _base)
 
-# ---------------------------------------------------------------- asking for many
-
-
 _some_owners = batch(owner=str)
 _named_owners = select(owners.c.id).where(owners.c.base == _base, owners.c.owner.in_(select(_some_owners.c.owner)))
 
 
 class StatementFilters(NamedTuple):
-    """Which filters a statement has; their values are parameters."""
+    """Which filters a statement has. Their values are parameters."""
 
     base: bool = False
     requester: bool = False
@@ -138,17 +131,16 @@ class StatementFilters(NamedTuple):
     owners: bool = False
 
     def conditions(self, of: Any, state: ColumnElement[str]) -> list[Condition]:
-        """Return the filters as conditions."""
-        found: list[Condition] = []
-        if self.owners:  # which are of the base
-            found.append(of.c.owner_id.in_(_named_owners))
+        conditions: list[Condition] = []
+        if self.owners:  # includes the filter by base
+            conditions.append(of.c.owner_id.in_(_named_owners))
         elif self.base:
-            found.append(of.c.base == _base)
+            conditions.append(of.c.base == _base)
         if self.requester:
-            found.append(of.c.requester == text_param("requester"))
+            conditions.append(of.c.requester == text_param("requester"))
         if self.states is not None:
-            found.append(state.in_([_literal(one) for one in sorted(self.states)]))
-        return found
+            conditions.append(is_one_of(state, self.states))
+        return conditions
 
 
 _active = jobs.c.outcome.is_(None)
@@ -156,14 +148,14 @@ _size = select(func.count()).where(slots.c.owner_id == owners.c.id).correlate(ow
 
 
 def _make_cancellable_conditions(scope: StatementFilters) -> list[Condition]:
-    """Active jobs that a cancel may end: what is being removed stays so."""
-    removes = jobs.c.operation.in_([_literal(Operation.DELETE), _literal(Operation.DROP)])
+    """Match active jobs that a cancel can end. Removals cannot be cancelled."""
+    removes = is_one_of(jobs.c.operation, (Operation.DELETE, Operation.DROP))
     return [_active, not_(removes), *scope.conditions(jobs, jobs.c.outcome)]
 
 
 @cache
 def select_cancellable_jobs(scope: StatementFilters) -> Any:
-    """Name active jobs with the number of slots each would move, those that were there when we began."""
+    """Select jobs that existed at `began`, with their number of open slots."""
     return (
         select(jobs.c.id, jobs.c.open)
         .where(*_make_cancellable_conditions(scope), jobs.c.created_at <= int_param("began"))
@@ -174,19 +166,18 @@ def select_cancellable_jobs(scope: StatementFilters) -> Any:
 
 @cache
 def count_cancellable_jobs(scope: StatementFilters) -> Any:
-    """Count active jobs."""
     return select(func.count()).select_from(jobs).where(*_make_cancellable_conditions(scope))
 
 
 def _make_retryable_conditions(scope: StatementFilters) -> list[Condition]:
-    """Owners of one of the statuses that can be tried again; both are named, so that the partial index is seen."""
-    either = owners.c.status.in_([_literal(status) for status in sorted(RETRYABLE_STATUSES)])
+    """Match owners with one status. Both retryable statuses are literals, so that the partial index is used."""
+    either = is_one_of(owners.c.status, RETRYABLE_STATUSES)
     return [either, owners.c.status == text_param("status"), *scope.conditions(owners, owners.c.status)]
 
 
 @cache
 def select_retryable_owners(scope: StatementFilters) -> Any:
-    """Name owners of one status with the number of slots each has at most to move."""
+    """Select owners with their number of slots."""
     return (
         select(owners.c.id, _size, owners.c.base, owners.c.owner)
         .where(*_make_retryable_conditions(scope), owners.c.id > int_param("after"))
@@ -197,15 +188,12 @@ def select_retryable_owners(scope: StatementFilters) -> Any:
 
 @cache
 def count_retryable_owners(scope: StatementFilters) -> Any:
-    """Count owners of one status."""
     return select(func.count()).select_from(owners).where(*_make_retryable_conditions(scope))
 
 
-# ---------------------------------------------------------------- pages
-
-# An active job whose owner is neither queued nor indexing has only removals left.
-_building = owners.c.status.in_([_literal(Status.QUEUED), _literal(Status.INDEXING)])
-_state = case((_building, owners.c.status), else_=_literal(Status.DELETING))
+# If the owner of an active job is neither queued nor indexing, the job only removes slots.
+_building = is_one_of(owners.c.status, (Status.QUEUED, Status.INDEXING))
+_state = case((_building, owners.c.status), else_=text_literal(Status.DELETING))
 _listed = select(*jobs.c, _state).select_from(jobs.outerjoin(owners, owners.c.id == jobs.c.owner_id))
 _ended = jobs.c.finished_at.is_not(None)
 SELECT_LISTED_JOB = _listed.where(jobs.c.id == text_param("job"))
@@ -213,7 +201,7 @@ SELECT_LISTED_JOB = _listed.where(jobs.c.id == text_param("job"))
 
 @cache
 def select_active_jobs(scope: StatementFilters, *, after: bool) -> Any:
-    """Read active jobs in store order; `after` continues behind one."""
+    """Select active jobs in the order of the queue. With `after`, continue after a cursor."""
     conditions = [_active, *scope.conditions(jobs, _state)]
     if after:
         conditions.append(
@@ -229,7 +217,7 @@ def select_active_jobs(scope: StatementFilters, *, after: bool) -> Any:
 
 @cache
 def select_ended_jobs(scope: StatementFilters, *, after: bool) -> Any:
-    """Read ended jobs, newest end first; `after` continues behind one."""
+    """Select ended jobs, newest first. With `after`, continue after a cursor."""
     conditions = [_ended, *scope.conditions(jobs, jobs.c.outcome)]
     if after:
         same = and_(jobs.c.finished_at == int_param("at"), jobs.c.id < text_param("id"))
@@ -240,7 +228,7 @@ def select_ended_jobs(scope: StatementFilters, *, after: bool) -> Any:
 
 @cache
 def count_jobs(scope: StatementFilters, *, active: bool) -> Any:
-    """Count jobs, at most as many as the limit says."""
+    """Count jobs up to the limit."""
     state = _state if active else jobs.c.outcome
     some = _listed.with_only_columns(jobs.c.id).where(_active if active else _ended, *scope.conditions(jobs, state))
     return select(func.count()).select_from(some.limit(LIMIT).subquery())
@@ -248,7 +236,6 @@ def count_jobs(scope: StatementFilters, *, active: bool) -> Any:
 
 @cache
 def count_active_by_state(scope: StatementFilters) -> Any:
-    """Count active jobs by their states."""
     return (
         select(_state, func.count())
         .select_from(jobs.join(owners, owners.c.id == jobs.c.owner_id))
@@ -259,7 +246,7 @@ def count_active_by_state(scope: StatementFilters) -> Any:
 
 @cache
 def count_ended_by_outcome(scope: StatementFilters) -> Any:
-    """Count jobs that ended within a window by their outcomes."""
+    """Count jobs that ended within a window."""
     return (
         select(jobs.c.outcome, func.count())
         .where(_ended, jobs.c.finished_at > NOW - int_param("window"), *scope.conditions(jobs, jobs.c.outcome))
@@ -269,7 +256,7 @@ def count_ended_by_outcome(scope: StatementFilters) -> Any:
 
 @cache
 def count_ended_by_time(scope: StatementFilters) -> Any:
-    """Count jobs by their outcomes and by when they ended, in steps of a width since the beginning of time."""
+    """Count jobs by outcome and end, in steps of `width` since 1970."""
     step = (jobs.c.finished_at - jobs.c.finished_at % int_param("width")).label("step")
     return (
         select(step, jobs.c.outcome, func.count())
@@ -280,15 +267,15 @@ def count_ended_by_time(scope: StatementFilters) -> Any:
 
 @cache
 def select_oldest_queued(scope: StatementFilters) -> Any:
-    """Return since when the slot waits that has waited longest."""
+    """Select when the slot that has waited longest was queued."""
     return (
         select(func.min(slots.c.queued_at))
         .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
-        .where(slots.c.state == _literal(SlotState.QUEUED), *scope.conditions(owners, owners.c.status))
+        .where(slots.c.state == text_literal(SlotState.QUEUED), *scope.conditions(owners, owners.c.status))
     )
 
 
-# Who holds something, with a lease that has not run out.
+# holders of live leases
 SELECT_HOLDERS_BY_BASE = (
     select(owners.c.base, slots.c.holder)
     .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
@@ -304,24 +291,21 @@ _row = batch(owner_id=int)
 SELECT_PROGRESS = (
     select(slots.c.job, slots.c.stage, slots.c.step, slots.c.steps, slots.c.done, slots.c.total)
     .select_from(slots.join(_row, slots.c.owner_id == _row.c.owner_id))
-    .where(slots.c.state.in_([_literal(SlotState.RUNNING), _literal(SlotState.DELETING)]), slots.c.holder.is_not(None))
+    .where(is_one_of(slots.c.state, (SlotState.RUNNING, SlotState.DELETING)), slots.c.holder.is_not(None))
     .order_by(slots.c.id)
 )
 
 
 def _sorts_after(*columns: tuple[ColumnElement[Any], ColumnElement[Any]]) -> Condition:
-    """Hold for what comes after a place, by several columns in turn."""
+    """Match rows after a position in the order of several columns."""
     (column, value), *others = columns
     if not others:
         return column > value
     return and_(column >= value, or_(column > value, _sorts_after(*others)))
 
 
-# ---------------------------------------------------------------- why it waits
-
-READ_OWNER_OF = select(owners.c.base, owners.c.owner).where(owners.c.id == int_param("owner_id"))
 COUNT_SLOTS_AHEAD = select(func.count()).where(
-    slots.c.state == _literal(SlotState.QUEUED),
+    slots.c.state == text_literal(SlotState.QUEUED),
     slots.c.kind == text_param("kind"),
     slots.c.priority <= int_param("priority"),
     or_(
@@ -338,6 +322,6 @@ COUNT_HOLDERS_BY_KIND = (
 _lately = select(events.c.type, events.c.kind, events.c.at).order_by(events.c.id.desc()).limit(LIMIT).subquery()
 SELECT_LAST_CLAIMS = (
     select(_lately.c.kind, func.max(_lately.c.at))
-    .where(_lately.c.type == _literal("slot.claimed"))
+    .where(_lately.c.type == text_literal("slot.claimed"))
     .group_by(_lately.c.kind)
 )

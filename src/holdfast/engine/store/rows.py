@@ -1,4 +1,4 @@
-"""Rows to values."""
+"""Converts database rows to values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from holdfast.engine.queue import Pause, Pauses, Quota
 from holdfast.engine.slot import Slot
 from holdfast.engine.states import Operation, Outcome, SlotState
 from holdfast.engine.store.base import Job, LoggedEvent, Refusal
+from holdfast.engine.store.tables import duplicates, jobs, pauses, quotas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from sqlalchemy import Table
 
     from holdfast.clock import Moment
     from holdfast.engine.slot import OwnerId
@@ -24,7 +27,7 @@ BASE_INDEX = Slot._fields.index("base")
 
 
 class OwnerRow(NamedTuple):
-    """One row of the owners table."""
+    """One row of the table `owners`."""
 
     id: OwnerId
     base: str
@@ -35,95 +38,52 @@ class OwnerRow(NamedTuple):
     created_at: Moment
 
 
-def owner_from_row(row: Sequence[Any]) -> OwnerRow:
-    """Read an owner."""
-    return OwnerRow(*row)
-
-
 def slot_from_row(row: Sequence[Any], base: str, owner: str) -> Slot:
-    """Read a slot of a named owner; the columns are the fields, in order."""
+    """Convert a row of `slots`. The columns are the fields of `Slot`, in order."""
     return tuple.__new__(
         Slot, (*row[:STATE_INDEX], _STATES[row[STATE_INDEX]], *row[STATE_INDEX + 1 : BASE_INDEX], base, owner)
     )
 
 
 def slot_from_joined_row(row: Sequence[Any]) -> Slot:
-    """Read a slot whose row carries the names of its owner."""
+    """Convert a row of `slots` that is followed by base and name of the owner."""
     return slot_from_row(row, row[BASE_INDEX], row[BASE_INDEX + 1])
 
 
 def job_from_row(row: Sequence[Any]) -> Job:
-    """Read a job."""
-    (
-        id_, owner_id, base, owner, generation, operation, cause, requester, priority, still_open, outcome, results,
-        created_at, finished_at, payload, untold, prioritised_at,
-    ) = row  # fmt: skip
-    return Job(
-        id=id_,
-        owner_id=owner_id,
-        base=base,
-        owner=owner,
-        generation=generation,
-        operation=Operation(operation),
-        cause=cause,
-        requester=requester,
-        priority=priority,
-        open=still_open,
-        outcome=Outcome(outcome) if outcome else None,
-        results=json.loads(results or "{}"),
-        created_at=created_at,
-        finished_at=finished_at,
-        payload=payload,
-        untold=bool(untold),
-        prioritised_at=prioritised_at,
-    )
-
-
-def pauses_from_rows(rows: Iterable[Sequence[Any]]) -> Pauses:
-    """Read all pauses."""
-    return Pauses(pause_from_row(row) for row in rows)
+    cells = _cells_by_name(jobs, row)
+    cells["operation"] = Operation(cells["operation"])
+    cells["outcome"] = Outcome(cells["outcome"]) if cells["outcome"] else None
+    cells["results"] = json.loads(cells["results"] or "{}")
+    cells["untold"] = bool(cells["untold"])
+    return Job(**cells)
 
 
 def pause_from_row(row: Sequence[Any]) -> Pause:
-    """Read a pause."""
-    base, since, stop, requester, resumed_at = row
-    return Pause(base=base, since=since, stop=bool(stop), requester=requester, resumed_at=resumed_at)
+    cells = _cells_by_name(pauses, row)
+    cells["stop"] = bool(cells["stop"])
+    return Pause(**cells)
+
+
+def pauses_from_rows(rows: Iterable[Sequence[Any]]) -> Pauses:
+    return Pauses(map(pause_from_row, rows))
 
 
 def quota_from_row(row: Sequence[Any]) -> Quota:
-    """Read a quota."""
-    base, per_day, day, used = row
-    return Quota(base=base, per_day=per_day, day=day, used=used)
+    return Quota(**_cells_by_name(quotas, row))
 
 
 def event_from_row(row: Sequence[Any]) -> LoggedEvent:
-    """Read an event."""
-    id_, at, type_, base, owner, kind, job, generation, fence, data, xid = row
-    event = Event(
-        type=type_,
-        base=base,
-        owner=owner,
-        kind=kind,
-        job=job,
-        generation=generation,
-        fence=fence,
-        data=data,
-    )
-    return LoggedEvent(id=id_, at=at, event=event, xid=xid)
+    id_, at, *event, xid = row
+    return LoggedEvent(id=id_, at=at, event=Event(*event), xid=xid)
 
 
 def refusal_from_row(row: Sequence[Any]) -> Refusal:
-    """Read a refused request."""
-    id_, at, base, owner, operation, verdict, reason, job, requester, cost = row
-    return Refusal(
-        id=id_,
-        at=at,
-        base=base,
-        owner=owner,
-        operation=Operation(operation),
-        verdict=verdict,
-        reason=reason,
-        job=job,
-        requester=requester,
-        cost=cost,
-    )
+    cells = _cells_by_name(duplicates, row)
+    cells["operation"] = Operation(cells["operation"])
+    return Refusal(**cells)
+
+
+def _cells_by_name(table: Table, row: Sequence[Any]) -> dict[str, Any]:
+    """Name the cells of a row that has all columns of a table. The fields of the value have the same names."""
+    return dict(zip(table.c.keys(), row, strict=True))

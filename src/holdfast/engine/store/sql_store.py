@@ -1,4 +1,4 @@
-"""The store: the verbs of those who ask, work, tend and look, on one database."""
+"""The complete store on SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.engine.store.maintenance import MaintenanceStore
 from holdfast.engine.store.queue_control import QueueControlStore
 from holdfast.engine.store.queue_queries import QueueQueryStore
 from holdfast.engine.store.rows import (
+    OwnerRow,
     event_from_row,
     job_from_row,
-    owner_from_row,
     refusal_from_row,
     slot_from_joined_row,
 )
@@ -30,16 +30,21 @@ if TYPE_CHECKING:
 
 
 class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceStore):
-    """A `Store` on SQLite or PostgreSQL."""
+    """All verbs and reads. See `Store` for the contract with workers and reconcilers.
+
+    Example:
+        store = open_store("sqlite:///holdfast.db", rules=Rules(), clock=SystemClock())
+        store.owner("handbook", "42").status
+    """
 
     def owner(self, base: str, name: str) -> Owner:
-        """Read an owner with its slots, or raise `UnknownOwner`."""
+        """Read an owner with its slots. Raises `UnknownOwner`."""
         with self.database.reading() as tx:
-            found = tx.run(sql.SELECT_OWNER, base=base, owner=name)
-            if not found:
+            rows = tx.run(sql.SELECT_OWNER, base=base, owner=name)
+            if not rows:
                 raise UnknownOwner(base, name)
-            row = owner_from_row(found[0])
-            slots = tuple(slot_from_joined_row(one) for one in tx.run(sql.SELECT_SLOTS_OF_OWNER, base=base, owner=name))
+            row = OwnerRow(*rows[0])
+            slots = tuple(map(slot_from_joined_row, tx.run(sql.SELECT_SLOTS_OF_OWNER, base=base, owner=name)))
         return Owner(
             id=row.id,
             base=row.base,
@@ -51,67 +56,48 @@ class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceSto
         )
 
     def slot(self, base: str, name: str, kind: str) -> Slot:
-        """Read one slot, or raise `UnknownSlot`."""
+        """Read one slot. Raises `UnknownOwner` or `UnknownSlot`."""
         slot = self.owner(base, name).slot(kind)
         if slot is None:
             raise UnknownSlot(base, name, kind)
         return slot
 
     def job(self, job: str) -> Job:
-        """Read a job, or raise `UnknownJob`."""
-        with self.database.reading() as tx:
-            found = tx.run(sql.SELECT_JOB, job=job)
-        if not found:
+        """Read a job. Raises `UnknownJob`."""
+        rows = self._read(sql.SELECT_JOB, job=job)
+        if not rows:
             raise UnknownJob(job)
-        return job_from_row(found[0])
+        return job_from_row(rows[0])
 
     def list_jobs_of_owner(self, owner: OwnerId, limit: int = 100) -> list[Job]:
         """Read the jobs of an owner, newest first."""
-        with self.database.reading() as tx:
-            return [job_from_row(row) for row in tx.run(sql.SELECT_JOBS_OF_OWNER, owner_id=owner, limit=limit)]
+        return [job_from_row(row) for row in self._read(sql.SELECT_JOBS_OF_OWNER, owner_id=owner, limit=limit)]
 
     def list_jobs_of_rings(self, rings: Sequence[Ring]) -> list[Job]:
-        """Read the jobs that these rings are for."""
-        with self.database.reading() as tx:
-            rows = tx.run(sql.SELECT_JOBS_OF_RINGS, [[ring.owner, ring.generation] for ring in rings])
-            return [job_from_row(row) for row in rows]
+        """Read the jobs to which these rings belong."""
+        rows = self._read(sql.SELECT_JOBS_OF_RINGS, [[ring.owner, ring.generation] for ring in rings])
+        return [job_from_row(row) for row in rows]
 
     def list_unreported_jobs(self, base: str, limit: int, grace: timedelta = timedelta()) -> list[Job]:
-        """Read jobs that ended at least `grace` ago and whose end somebody waits for, oldest first."""
-        with self.database.reading() as tx:
-            return [
-                job_from_row(row)
-                for row in tx.run(sql.SELECT_UNREPORTED_JOBS, base=base, limit=limit, grace=micros(grace))
-            ]
+        """Read jobs with `notify_on_end` that ended at least `grace` ago and were not reported, oldest first."""
+        rows = self._read(sql.SELECT_UNREPORTED_JOBS, base=base, limit=limit, grace=micros(grace))
+        return [job_from_row(row) for row in rows]
 
     def mark_reported(self, jobs: Sequence[Job]) -> None:
-        """Note that somebody was told of the end of these jobs."""
         if jobs:
             self.database.write(lambda tx: tx.run(sql.MARK_JOBS_REPORTED, [[job.id] for job in jobs]), durable=True)
 
     def events(self, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
-        """Read the log from a place on."""
-        with self.database.reading() as tx:
-            return [event_from_row(row) for row in tx.run(sql.SELECT_EVENTS, after=after, limit=limit)]
+        """Read the event log after an id."""
+        return [event_from_row(row) for row in self._read(sql.SELECT_EVENTS, after=after, limit=limit)]
 
     def refusals(self, after: int = 0, limit: int = 1000) -> list[Refusal]:
-        """Read the audit of requests that made no new work."""
-        with self.database.reading() as tx:
-            return [refusal_from_row(row) for row in tx.run(sql.SELECT_REFUSALS, after=after, limit=limit)]
-
-    def list_refusals_of_owner(self, base: str, owner: str, limit: int = 1000) -> list[Refusal]:
-        """Read the audit of one owner, newest first."""
-        with self.database.reading() as tx:
-            return [
-                refusal_from_row(row)
-                for row in tx.run(sql.SELECT_REFUSALS_OF_OWNER, base=base, owner=owner, limit=limit)
-            ]
+        """Read refused requests after an id."""
+        return [refusal_from_row(row) for row in self._read(sql.SELECT_REFUSALS, after=after, limit=limit)]
 
     def counters(self) -> dict[str, int]:
-        """Read the counters, `stale_write_rejected.*` among them."""
-        with self.database.reading() as tx:
-            return dict(tx.run(sql.SELECT_COUNTERS))
+        """Read the counters, such as `stale_write_rejected.*`."""
+        return dict(self._read(sql.SELECT_COUNTERS))
 
     def close(self) -> None:
-        """Close the database."""
         self.database.close()

@@ -1,7 +1,8 @@
-"""Every statement of the store, each with a name and a sentence. The proof of Holdfast lies in this file.
+"""All SQL that changes slots. The correctness of Holdfast depends on this file.
 
-A worker's writes share the predicate `held`, the reconciler's share `as_read`. A guarded statement returns the
-rows it changed; only these go on. What moves a slot raises nothing, lowers nothing, unless it says so here.
+Writes of workers use the condition `held`, those of the reconciler `unchanged_since_read`. A guarded statement returns
+the rows that it changed, and only these are processed further. Only the statements here change `wanted`, `built` and
+`fence`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     ColumnElement,
-    Text,
     and_,
     case,
     delete,
@@ -23,7 +23,8 @@ from sqlalchemy import (
     update,
 )
 
-from holdfast.db import LIMIT, NOW, XID, batch, greatest, int_param, least, text_param
+from holdfast.db import LIMIT, NOW, XID, batch, greatest, int_param, is_one_of, least, text_literal, text_param
+from holdfast.engine.queue import WHOLE_QUEUE
 from holdfast.engine.states import SlotState
 from holdfast.engine.store.tables import (
     TIMED_STATES,
@@ -46,51 +47,53 @@ Condition = ColumnElement[bool]
 
 
 def _state_in(*states: SlotState) -> Condition:
-    """Compare with literal states, which partial indexes can see."""
-    if len(states) == 1:
-        return slots.c.state == _literal(states[0])
-    return slots.c.state.in_([_literal(state) for state in sorted(states)])
-
-
-def _literal(state: SlotState) -> ColumnElement[str]:
-    return literal_column(f"'{state}'", Text)
+    return is_one_of(slots.c.state, states)
 
 
 NO_LEASE: dict[str, Any] = {"holder": None, "until": None, "rung_at": None}
-NO_PROGRESS: dict[str, Any] = {"stage": "", "step": 0, "steps": 0, "done": 0, "total": 0}
+NO_ERROR: dict[str, Any] = {"error_code": None, "error_params": None}
+NEW_GENERATION: dict[str, Any] = {
+    "queued_at": NOW,
+    "claimed_at": None,
+    "progress_at": None,
+    "rung_at": None,
+    "attempts": 0,
+    **NO_ERROR,
+    "stage": "",
+    "step": 0,
+    "steps": 0,
+    "done": 0,
+    "total": 0,
+}
 
-# What a worker or a reconciler shows of a slot, as one row of the batch.
+# Columns of a batch: what a worker or the reconciler knows of a slot.
 TICKET_COLUMNS = {"slot": int, "generation": int, "fence": int, "state": str}
 SLOT_READ_COLUMNS = {**TICKET_COLUMNS, "due_at": int, "holder": str}
 
 
-# ---------------------------------------------------------------- the predicates
-
 _slot_owner = owners.alias("whose")
-BASE_OF_SLOT = (
-    select(_slot_owner.c.base).where(_slot_owner.c.id == slots.c.owner_id).correlate(slots).scalar_subquery()
-)  # of a slot
+BASE_OF_SLOT = select(_slot_owner.c.base).where(_slot_owner.c.id == slots.c.owner_id).correlate(slots).scalar_subquery()
 
 
 def paused(base: ColumnElement[str], *more: Condition) -> Condition:
-    """Hold while people keep this base, or the whole queue, from being claimed."""
+    """Match while a pause prevents claims in this base or in the whole queue."""
     concerns = and_(
         pauses.c.resumed_at.is_(None),
-        or_(pauses.c.base == literal_column("''", Text), pauses.c.base == base),
+        or_(pauses.c.base == text_literal(WHOLE_QUEUE), pauses.c.base == base),
         *more,
     )
     return select(pauses.c.base).where(concerns).exists()
 
 
 def unpaused(base: ColumnElement[str]) -> Condition:
-    """Hold for what no pause keeps back; a clean-up never waits for one."""
+    """Match slots that no pause holds back. A clean-up ignores pauses."""
     return or_(_state_in(S.DELETING), not_(paused(base)))
 
 
 def claimable(row: FromClause) -> Condition:
-    """Hold when a ring may be answered: the generation it names, work to do, due, free, not paused, attempts left.
+    """Match a slot that may be claimed: this generation, a claimable state, due, free, attempts left, not paused.
 
-    `anyway` is for a claim that starts no work: whoever adopts writes down what is done.
+    `anyway` ignores pauses: adoption claims slots only to complete them.
     """
     return and_(
         slots.c.id == row.c.slot,
@@ -104,7 +107,7 @@ def claimable(row: FromClause) -> Condition:
 
 
 def held(row: FromClause) -> Condition:
-    """Hold when the worker that shows this ticket is the one that may write."""
+    """Match if the ticket holds the slot: only then may its worker write."""
     return and_(
         slots.c.id == row.c.slot,
         slots.c.wanted == row.c.generation,
@@ -114,19 +117,16 @@ def held(row: FromClause) -> Condition:
 
 
 def unchanged_since_read(row: FromClause) -> Condition:
-    """Hold when nothing that the reconciler judged has moved since it read the slot."""
+    """Match if nothing that the reconciler decided on has changed since it read the slot."""
     return and_(
-        slots.c.id == row.c.slot,
-        slots.c.wanted == row.c.generation,
-        slots.c.fence == row.c.fence,
-        slots.c.state == row.c.state,
+        held(row),
         slots.c.due_at.is_not_distinct_from(row.c.due_at),
         slots.c.holder.is_not_distinct_from(row.c.holder),
     )
 
 
 def releasable(row: FromClause) -> Condition:
-    """Hold when this fence still keeps the slot from others; the generation may have moved on."""
+    """Match if this fence still holds the slot. The generation may be newer."""
     return and_(
         slots.c.id == row.c.slot,
         slots.c.fence == row.c.fence,
@@ -135,17 +135,15 @@ def releasable(row: FromClause) -> Condition:
 
 
 def cancellable(row: FromClause) -> Condition:
-    """Hold for the slots of an owner that a cancel ends."""
+    """Match the slots of an owner that a cancel ends."""
     return and_(slots.c.owner_id == row.c.owner, _state_in(S.BLOCKED, S.QUEUED, S.RUNNING, S.WAITING))
 
-
-# ---------------------------------------------------------------- a worker's statements
 
 _row = batch(slot=int, generation=int)
 CLAIM_SLOTS = (
     update(slots)
     .values(
-        state=case((_state_in(S.DELETING), _literal(S.DELETING)), else_=_literal(S.RUNNING)),
+        state=case((_state_in(S.DELETING), text_literal(S.DELETING)), else_=text_literal(S.RUNNING)),
         fence=slots.c.fence + 1,
         holder=text_param("holder"),
         until=NOW + int_param("lease"),
@@ -161,13 +159,13 @@ CLAIM_SLOTS = (
 
 _row = batch(**TICKET_COLUMNS, moved=int, stage=str, step=int, steps=int, done=int, total=int)
 _progress_at = case((_row.c.moved == 1, NOW), else_=slots.c.progress_at)
-# Whoever begins again after another worker shows nothing until it is as far: what people see never goes back.
+# A worker that starts again behind an earlier one reports nothing until it has caught up: progress never decreases.
 _behind, _ahead = _row.c.step < slots.c.step, _row.c.step > slots.c.step
 
 
-def _furthest(seen: ColumnElement[int], told: ColumnElement[int]) -> ColumnElement[int]:
-    """Return the larger number within a step; a new step counts from its own beginning."""
-    return case((_behind, seen), (_ahead, told), else_=greatest(seen, told))
+def _furthest(stored: ColumnElement[int], reported: ColumnElement[int]) -> ColumnElement[int]:
+    """Return the larger number within a step. A new step counts from zero."""
+    return case((_behind, stored), (_ahead, reported), else_=greatest(stored, reported))
 
 
 EXTEND_LEASES = (
@@ -205,7 +203,7 @@ _needed = slots.alias("needed")
 COMPLETE_SLOTS = (
     update(slots)
     .values(
-        state=_literal(S.READY),
+        state=text_literal(S.READY),
         built=slots.c.wanted,
         source=case(
             (slots.c.needs.is_(None), slots.c.fence),
@@ -216,8 +214,7 @@ COMPLETE_SLOTS = (
         missing=_row.c.missing,
         recipe=_row.c.recipe,
         due_at=None,
-        error_code=None,
-        error_params=None,
+        **NO_ERROR,
         **NO_LEASE,
     )
     .where(held(_row))
@@ -228,7 +225,7 @@ _row = batch(**TICKET_COLUMNS, delay=int, refund=int, code=str, params=str)
 POSTPONE_SLOTS = (
     update(slots)
     .values(
-        state=case((_state_in(S.DELETING), _literal(S.DELETING)), else_=_literal(S.WAITING)),
+        state=case((_state_in(S.DELETING), text_literal(S.DELETING)), else_=text_literal(S.WAITING)),
         due_at=NOW + _row.c.delay,
         attempts=slots.c.attempts - _row.c.refund,
         error_code=_row.c.code,
@@ -239,16 +236,17 @@ POSTPONE_SLOTS = (
     .returning(*slots.c)
 )
 
+
+def _failed_values(row: FromClause) -> dict[str, Any]:
+    error = {"error_code": row.c.code, "error_params": row.c.params}
+    return {"state": text_literal(S.FAILED), "due_at": None, **error, **NO_LEASE}
+
+
 _row = batch(**TICKET_COLUMNS, code=str, params=str)
-FAIL_SLOTS = (
-    update(slots)
-    .values(state=_literal(S.FAILED), due_at=None, error_code=_row.c.code, error_params=_row.c.params, **NO_LEASE)
-    .where(held(_row))
-    .returning(*slots.c)
-)
+FAIL_SLOTS = update(slots).values(_failed_values(_row)).where(held(_row)).returning(*slots.c)
 
 _row = batch(**TICKET_COLUMNS)
-# A subquery names the doomed rows, so that the same predicate guards a delete.
+# The subquery applies the same condition to a DELETE.
 FORGET_SLOTS = (
     delete(slots)
     .where(slots.c.id.in_(select(slots.c.id).select_from(slots.join(_row, held(_row))).correlate(None)))
@@ -263,7 +261,7 @@ _running = _state_in(S.RUNNING)
 RELEASE_SLOTS = (
     update(slots)
     .values(
-        state=case((_running, _literal(S.QUEUED)), else_=slots.c.state),
+        state=case((_running, text_literal(S.QUEUED)), else_=slots.c.state),
         attempts=case((_running, slots.c.attempts - _row.c.refund), else_=slots.c.attempts),
         due_at=case((_state_in(S.DELETING), NOW), else_=None),
         **NO_LEASE,
@@ -272,24 +270,18 @@ RELEASE_SLOTS = (
     .returning(*slots.c)
 )
 
-# ---------------------------------------------------------------- what follows a worker's write
-
 _row = batch(slot=int)
 UNBLOCK_SLOTS = (
-    update(slots).values(state=_literal(S.QUEUED), queued_at=NOW).where(slots.c.id == _row.c.slot).returning(*slots.c)
+    update(slots)
+    .values(state=text_literal(S.QUEUED), queued_at=NOW)
+    .where(slots.c.id == _row.c.slot)
+    .returning(*slots.c)
 )
 
 _row = batch(slot=int, code=str, params=str)
 FAIL_DEPENDENTS = (
     update(slots)
-    .values(
-        state=_literal(S.FAILED),
-        fence=slots.c.fence + 1,
-        due_at=None,
-        error_code=_row.c.code,
-        error_params=_row.c.params,
-        **NO_LEASE,
-    )
+    .values(fence=slots.c.fence + 1, **_failed_values(_row))
     .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)
 )
@@ -313,8 +305,6 @@ SET_STATUS = update(owners).values(status=_row.c.status).where(owners.c.id == _r
 
 _row = batch(type=str, base=str, owner=str, kind=str, job=str, generation=int, fence=int, data=str)
 INSERT_EVENTS = insert(events).from_select(["at", "xid", *_row.c.keys()], select(NOW, XID, *_row.c))
-
-# ---------------------------------------------------------------- admission
 
 _row = batch(base=str, owner=str)
 _owners_by_name = select(owners).select_from(
@@ -367,8 +357,8 @@ OPEN_JOBS = insert(jobs).from_select(["created_at", *_row.c.keys()], select(NOW,
 _row = batch(owner_id=int, kind=str, needs=str, job=str, wanted=int, state=str, priority=int)
 CREATE_SLOTS = insert(slots).from_select(["queued_at", *_row.c.keys()], select(NOW, *_row.c)).returning(*slots.c)
 
-# A new generation of a slot that exists. What was served stays served; a live lease stays until its holder, told
-# by its next renewal that it is superseded, releases it.
+# A new generation of an existing slot. The served result and a live lease remain; the holder releases the slot when
+# its next renewal is rejected.
 _row = batch(slot=int, needs=str, job=str, wanted=int, state=str, priority=int)
 RAISE_SLOTS = (
     update(slots)
@@ -379,14 +369,7 @@ RAISE_SLOTS = (
         state=_row.c.state,
         priority=_row.c.priority,
         due_at=None,
-        queued_at=NOW,
-        claimed_at=None,
-        progress_at=None,
-        rung_at=None,
-        attempts=0,
-        error_code=None,
-        error_params=None,
-        **NO_PROGRESS,
+        **NEW_GENERATION,
     )
     .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)
@@ -398,23 +381,16 @@ MARK_DELETING = (
     .values(
         job=_row.c.job,
         wanted=_row.c.wanted,
-        state=_literal(S.DELETING),
+        state=text_literal(S.DELETING),
         priority=_row.c.priority,
         due_at=greatest(NOW, func.coalesce(slots.c.until, 0)),
-        queued_at=NOW,
-        claimed_at=None,
-        progress_at=None,
-        rung_at=None,
-        attempts=0,
-        error_code=None,
-        error_params=None,
-        **NO_PROGRESS,
+        **NEW_GENERATION,
     )
     .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)
 )
 
-# What is being removed goes on as it is, whichever job it belongs to now.
+# Removals continue unchanged; only their job changes.
 _row = batch(owner=int, job=str)
 REASSIGN_DELETING_SLOTS = (
     update(slots).values(job=_row.c.job).where(slots.c.owner_id == _row.c.owner, _state_in(S.DELETING))
@@ -424,11 +400,10 @@ _row = batch(owner=int)
 CANCEL_SLOTS = (
     update(slots)
     .values(
-        state=_literal(S.CANCELLED),
+        state=text_literal(S.CANCELLED),
         fence=slots.c.fence + 1,
         due_at=None,
-        error_code=None,  # nothing is tried again, so the failure of an earlier attempt explains nothing any more
-        error_params=None,
+        **NO_ERROR,  # there is no next attempt that the error of the last one could explain
         **NO_LEASE,
     )
     .where(cancellable(_row))
@@ -440,12 +415,12 @@ REMOVE_OWNERS = delete(owners).where(owners.c.id.in_(select(_row.c.owner)))
 
 
 def _prioritised_at(job: ColumnElement[str]) -> ColumnElement[int]:
-    """Return since when a job has its priority, if a person changed it."""
+    """Return when a user changed the priority of a job, 0 if never."""
     changed = select(jobs.c.prioritised_at).where(jobs.c.id == job).correlate_except(jobs)
     return func.coalesce(changed.scalar_subquery(), 0)
 
 
-# What was claimed while this slot was held back, or while one of both had another priority, went rightly first.
+# Younger work claimed during a pause of this slot, or while either had another priority, did not overtake it.
 _row = batch(slot=int, job=str, kind=str, priority=int, queued_at=int, resumed_at=int)
 SELECT_OVERTAKEN_SLOTS = select(_row.c.slot).where(
     select(slots.c.id)
@@ -470,8 +445,6 @@ UPDATE_QUOTA_USE = update(quotas).values(day=_row.c.day, used=_row.c.used).where
 _row = batch(base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float)
 INSERT_REFUSALS = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
 
-# ---------------------------------------------------------------- the reconciler's statements
-
 _row = batch(**SLOT_READ_COLUMNS)
 MARK_RUNG = (
     update(slots)
@@ -488,7 +461,7 @@ _row = batch(**SLOT_READ_COLUMNS)
 EXPIRE_LEASES = (
     update(slots)
     .values(
-        state=case((_state_in(S.RUNNING), _literal(S.QUEUED)), else_=slots.c.state),
+        state=case((_state_in(S.RUNNING), text_literal(S.QUEUED)), else_=slots.c.state),
         fence=slots.c.fence + 1,
         due_at=case((_state_in(S.DELETING), NOW), else_=None),
         **NO_LEASE,
@@ -500,14 +473,7 @@ EXPIRE_LEASES = (
 _row = batch(**SLOT_READ_COLUMNS, code=str, params=str)
 GIVE_UP_SLOTS = (
     update(slots)
-    .values(
-        state=_literal(S.FAILED),
-        fence=slots.c.fence + 1,
-        due_at=None,
-        error_code=_row.c.code,
-        error_params=_row.c.params,
-        **NO_LEASE,
-    )
+    .values(fence=slots.c.fence + 1, **_failed_values(_row))
     .where(unchanged_since_read(_row))
     .returning(*slots.c)
 )
@@ -521,7 +487,7 @@ def _slots_where(*conditions: Any) -> Any:
 
 
 _kind = slots.c.kind == text_param("kind")
-# What waits for another attempt and is paused would fill the reading, and nothing can be done about it.
+# Paused slots that wait for a retry need no action and would fill the batch.
 SELECT_DUE_SLOTS = (
     _slots_where(
         _state_in(*TIMED_STATES), _kind, slots.c.due_at <= NOW, not_(and_(_state_in(S.WAITING), paused(owners.c.base)))
@@ -553,8 +519,6 @@ COUNT_RUNG_SLOTS = select(func.count()).where(
     slots.c.rung_at > NOW - int_param("ring_again"),
 )
 
-# ---------------------------------------------------------------- finding work to claim
-
 _attempts_left = or_(slots.c.attempts < int_param("attempts"), _state_in(S.DELETING))
 _candidate = select(
     slots.c.id,
@@ -580,8 +544,6 @@ SELECT_NEXT_TIMED = (
     .with_for_update(of=owners, skip_locked=True)
 )
 
-# ---------------------------------------------------------------- reading
-
 _row = batch(owner=int)
 LOCK_OWNERS = (
     select(owners).where(owners.c.id.in_(select(_row.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
@@ -603,7 +565,7 @@ SELECT_JOBS_OF_RINGS = select(jobs).select_from(
 SELECT_UNREPORTED_JOBS = (
     select(jobs)
     .where(
-        jobs.c.untold == literal_column("1"),  # literal, so that the partial index is seen
+        jobs.c.untold == literal_column("1"),  # literal, for the partial index
         jobs.c.base == text_param("base"),
         jobs.c.finished_at <= NOW - int_param("grace"),
     )
@@ -615,12 +577,6 @@ _row = batch(job=str)
 MARK_JOBS_REPORTED = update(jobs).values(untold=0).where(jobs.c.id == _row.c.job)
 SELECT_EVENTS = select(events).where(events.c.id > int_param("after")).order_by(events.c.id).limit(LIMIT)
 SELECT_REFUSALS = select(duplicates).where(duplicates.c.id > int_param("after")).order_by(duplicates.c.id).limit(LIMIT)
-SELECT_REFUSALS_OF_OWNER = (
-    select(duplicates)
-    .where(duplicates.c.base == text_param("base"), duplicates.c.owner == text_param("owner"))
-    .order_by(duplicates.c.id.desc())
-    .limit(LIMIT)
-)
 SELECT_COUNTERS = select(counters.c.name, counters.c.value)
 INCREMENT_COUNTER = (
     update(counters)
@@ -628,18 +584,16 @@ INCREMENT_COUNTER = (
     .where(counters.c.name == text_param("counter"))
 )
 
-# ---------------------------------------------------------------- retention
 
-
-def _oldest(table: Any, *told: Any) -> Any:
-    """Look at the oldest rows only, and remove those that are past retention."""
+def _oldest(table: Any, *columns: Any) -> Any:
+    """Delete rows past retention among the oldest ones, which bounds the scan."""
     first = select(table.c.id, table.c.at).order_by(table.c.id).limit(LIMIT).subquery()
     old = select(first.c.id).where(first.c.at < NOW - int_param("keep"))
-    return delete(table).where(table.c.id.in_(old)).returning(*told, table.c.id)
+    return delete(table).where(table.c.id.in_(old)).returning(*columns, table.c.id)
 
 
 SWEEP_EVENTS = _oldest(events, events.c.xid)
-# Whoever has read less than this has missed what was removed.
+# A reader behind this mark has missed events that were deleted.
 MARK_SWEPT = (
     update(event_marks)
     .values(xid=int_param("xid"), id=int_param("id"))

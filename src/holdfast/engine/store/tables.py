@@ -1,7 +1,7 @@
-"""The schema, with the invariants that a database can keep by itself.
+"""The tables of the engine, with the invariants that the database can check.
 
-Times are `Moment`s (microseconds). Ids of owners and slots are never used twice, so that a ticket or a ring of
-a deleted slot can never match its successor.
+Times are `Moment`s (microseconds). Ids of owners and slots are never reused, so a ticket or ring of a deleted slot
+never matches a later one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sqlalchemy import (
 from holdfast.db import IdType, make_in_condition, metadata, partial_index
 from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, SlotState, Status
 
-# The work a reconciler finds by time; also the predicate of its partial index, so they must be the same text.
+# States that the reconciler finds by time. Also the condition of the partial index, so the text must be the same.
 TIMED_STATES = (SlotState.RUNNING, SlotState.WAITING, SlotState.DELETING)
 IS_QUEUED = "state = 'queued'"
 IS_TIMED = make_in_condition("state", TIMED_STATES)
-RETRYABLE_STATUSES = (Status.FAILED, Status.DEGRADED)  # what a person may wish to try again
+RETRYABLE_STATUSES = (Status.FAILED, Status.DEGRADED)
 
 owners = Table(
     "owners",
@@ -34,7 +34,7 @@ owners = Table(
     Column("id", IdType, primary_key=True),
     Column("base", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("generation", BigInteger, nullable=False),  # the newest number handed out
+    Column("generation", BigInteger, nullable=False),  # the newest generation
     Column("fingerprint", Text),
     Column("status", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
@@ -75,7 +75,7 @@ slots = Table(
     Column("steps", Integer, nullable=False, server_default="0"),
     Column("done", BigInteger, nullable=False, server_default="0"),
     Column("total", BigInteger, nullable=False, server_default="0"),
-    Column("recipe", IdType),  # of what is served
+    Column("recipe", IdType),  # of the served result
     UniqueConstraint("owner_id", "kind"),
     CheckConstraint("0 <= built AND built <= wanted", name="generations"),
     CheckConstraint(make_in_condition("state", SlotState), name="state"),
@@ -102,7 +102,7 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("owner_id", IdType, nullable=False),  # no foreign key: the history outlives the owner
+    Column("owner_id", IdType, nullable=False),  # no foreign key: jobs remain after their owner is deleted
     Column("base", Text, nullable=False),
     Column("owner", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
@@ -110,14 +110,14 @@ jobs = Table(
     Column("cause", Text, nullable=False),
     Column("requester", Text, nullable=False),
     Column("priority", Integer, nullable=False),
-    Column("open", Integer, nullable=False),  # its slots that have not settled
+    Column("open", Integer, nullable=False),  # its slots that are not at rest
     Column("outcome", Text),
     Column("results", Text),
     Column("created_at", BigInteger, nullable=False),
     Column("finished_at", BigInteger),
-    Column("payload", Text),  # what a carrier of messages needs to send this job's again
-    Column("untold", Integer, nullable=False, server_default="0"),  # 1 until somebody was told of its end
-    Column("prioritised_at", BigInteger),  # when a person last changed its priority
+    Column("payload", Text),  # the guard's message for this job
+    Column("untold", Integer, nullable=False, server_default="0"),  # 1 until its end was reported
+    Column("prioritised_at", BigInteger),  # when a user last changed its priority
     UniqueConstraint("owner_id", "generation"),
     CheckConstraint("open >= 0", name="open"),
     CheckConstraint(make_in_condition("operation", Operation), name="operation"),
@@ -136,9 +136,9 @@ pauses = Table(
     metadata,
     Column("base", Text, primary_key=True),  # empty: the whole queue
     Column("since", BigInteger, nullable=False),
-    Column("stop", Integer, nullable=False),  # 1: what runs is given back
+    Column("stop", Integer, nullable=False),  # 1: stop running work
     Column("requester", Text, nullable=False),
-    Column("resumed_at", BigInteger),  # the row stays: what was held back is not overtaken
+    Column("resumed_at", BigInteger),  # the row remains: slots that waited during the pause were not overtaken
     CheckConstraint("stop IN (0, 1)", name="stop"),
 )
 
@@ -147,7 +147,7 @@ quotas = Table(
     metadata,
     Column("base", Text, primary_key=True),
     Column("per_day", Integer, nullable=False),
-    Column("day", BigInteger, nullable=False),  # the midnight since which was counted
+    Column("day", BigInteger, nullable=False),  # start of the day that `used` counts
     Column("used", Integer, nullable=False),
     CheckConstraint("per_day > 0", name="per_day"),
     CheckConstraint("used >= 0", name="used"),
@@ -166,7 +166,7 @@ events = Table(
     Column("generation", BigInteger),
     Column("fence", BigInteger),
     Column("data", Text, nullable=False),
-    # The transaction that wrote it, on PostgreSQL, where a smaller id may become visible later; 0 on SQLite.
+    # id of the transaction on PostgreSQL, where a smaller id may become visible later; 0 on SQLite
     Column("xid", BigInteger, nullable=False, server_default="0"),
     Index("events_order", "xid", "id").ddl_if(dialect="postgresql"),
     sqlite_autoincrement=True,

@@ -1,4 +1,4 @@
-"""What every verb of the store has in common: load and lock the owners, move slots, write what follows."""
+"""Shared by all verbs of the store: lock and read owners, change slots, write the effects."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-# A worker may claim these now, or a reconciler must learn when they are due.
+# Workers can claim slots in these states, or the reconciler must know when they are due.
 WAKING_STATES = frozenset({SlotState.QUEUED, SlotState.WAITING, SlotState.DELETING})
 TAKEN_OVER = "taken_over"
 
 
 class Snapshot:
-    """The slots of some owners, read under their locks; nobody else can move them until we commit."""
+    """The slots of some owners. If read under their locks, no other transaction can change them until the commit."""
 
     def __init__(self, tx: Transaction, owners: Collection[OwnerId]) -> None:
         rows = tx.run(sql.SELECT_SLOTS, [[owner] for owner in owners])
         self.slots: dict[SlotId, Slot] = {row[0]: slot_from_joined_row(row) for row in rows}
         self.statuses: dict[OwnerId, str] = {row[1]: row[-1] for row in rows}
-        self.new_owners: set[OwnerId] = set()  # owners that are new
+        self.new_owners: set[OwnerId] = set()  # created in this transaction
 
     def slots_of(self, owner: OwnerId | None) -> list[Slot]:
-        """Return the slots of one owner."""
         return self._by_owner.get(owner, [])
 
     @cached_property
@@ -54,7 +53,7 @@ class Snapshot:
         return cls(tx, owners)
 
     def changes_from_rows(self, rows: Iterable[Sequence[Any]], verb: Verb, **note: object) -> list[SlotChange]:
-        """Tell what a statement that returns slots has changed."""
+        """Return the changes of a statement that returns slots."""
         changes = []
         for row in rows:
             before = self.slots[row[0]]
@@ -65,25 +64,32 @@ class Snapshot:
 
 
 class WriteResult(NamedTuple):
-    """How slots and owners stand after a write."""
+    """Slots and statuses after a write."""
 
     slots: list[Slot]
     statuses: dict[OwnerId, Status]
 
 
 class StoreBase:
-    """Holds the database and the rules; the verbs are in the classes that build on it."""
+    """Holds the database and the rules. Subclasses add the verbs."""
 
     def __init__(self, database: Database, rules: Rules, wake: Callable[[], None] = lambda: None) -> None:
         self.database = database
         self.rules = rules
         self.wake = wake
 
+    def _read(self, statement: Any, rows: Sequence[Sequence[Any]] | None = None, **params: Any) -> list[Any]:
+        with self.database.reading() as tx:
+            return tx.run(statement, rows, **params)
+
     def _apply_effects(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[SlotChange]) -> WriteResult:
-        """Write what follows from the changes: settled jobs, statuses, events."""
+        """Write the effects of changes: settled jobs, statuses, events."""
         after = apply_changes(snapshot.slots.values(), changes)
-        settled = {one.job: one for one in compute_settlements(changes, after)}
-        rows = [[one.job, one.settled, str(one.outcome), one.results] for one in settled.values()]
+        settled = {settlement.job: settlement for settlement in compute_settlements(changes, after)}
+        rows = [
+            [settlement.job, settlement.settled, str(settlement.outcome), settlement.results]
+            for settlement in settled.values()
+        ]
         ended = [settled[job] for job, outcome in tx.run(sql.SETTLE_JOBS, rows) if outcome is not None]
         fresh = derive_statuses(snapshot.statuses, after)
         changed = {owner: status for owner, status in fresh.items() if status != snapshot.statuses[owner]}
@@ -94,27 +100,27 @@ class StoreBase:
         return WriteResult(slots=after, statuses=fresh)
 
     def _record_stale(self, tx: Transaction, verb: Verb | str, stale: Sequence[Ticket]) -> None:
-        """Count refused writes in the database, for all processes to see, and log one line for each reason.
+        """Count refused writes in the database, and log one line per reason.
 
-        After a delete, a cancel or a newer request refused writes are expected; after a takeover they are not.
+        After a delete, a cancel or a newer request, refused writes are expected. After a takeover they are not.
         """
         if not stale:
             return
         tx.run(sql.INCREMENT_COUNTER, counter=f"stale_write_rejected.{verb}", amount=len(stale))
-        now = Snapshot(tx, {ticket.owner for ticket in stale}).slots
+        slots = Snapshot(tx, {ticket.owner for ticket in stale}).slots
         refused: dict[str, list[Ticket]] = {}
         for ticket in stale:
-            refused.setdefault(_superseded_by(ticket, now.get(ticket.slot)), []).append(ticket)
-        for reason, some in refused.items():
+            refused.setdefault(_superseded_by(ticket, slots.get(ticket.slot)), []).append(ticket)
+        for reason, tickets in refused.items():
             level = logging.WARNING if reason == TAKEN_OVER else logging.INFO
             log.log(
-                logging.DEBUG if verb is Verb.RELEASE else level,  # what is not ours needs no release
+                logging.DEBUG if verb is Verb.RELEASE else level,  # a slot that is lost needs no release
                 "stale_write_rejected verb=%s reason=%s slots=%d first=%s job=%s generation=%d fence=%d",
-                verb, reason, len(some), some[0].key, some[0].job, some[0].generation, some[0].fence,
+                verb, reason, len(tickets), tickets[0].key, tickets[0].job, tickets[0].generation, tickets[0].fence,
             )  # fmt: skip
 
     def _announce_changes(self, changes: Sequence[SlotChange]) -> None:
-        """After the commit: log each move, and wake workers and reconcilers if there is work now or at a known time."""
+        """Log changes after the commit, and wake workers and reconcilers if there is work now or at a known time."""
         for change in changes if log.isEnabledFor(logging.DEBUG) else ():
             slot = change.slot
             before = change.before
@@ -129,7 +135,7 @@ class StoreBase:
 
 
 def _superseded_by(ticket: Ticket, slot: Slot | None) -> str:
-    """Tell what came between a claim and its write: a person's request, or another worker."""
+    """Return what happened between a claim and its write: a request, or a takeover by another worker."""
     if not ticket.removing and (slot is None or slot.state is SlotState.DELETING):
         return "deleted"
     if slot is not None and slot.state is SlotState.CANCELLED:
@@ -138,19 +144,19 @@ def _superseded_by(ticket: Ticket, slot: Slot | None) -> str:
 
 
 def record_events(tx: Transaction, events: Sequence[Event]) -> None:
-    """Append to the event log; whoever looks on is told after the commit."""
+    """Append to the event log. Listeners are notified after the commit."""
     if events:
         tx.run(sql.INSERT_EVENTS, events)
         tx.needs_notification = True
 
 
 def make_storable(text: str) -> str:
-    """Return text that both databases can keep; what is no text, such as half of a file name, becomes a mark."""
+    """Replace NUL characters and lone surrogates, which the databases cannot store."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def fault_cells(code: str, params: Mapping[str, str]) -> list[Any]:
-    """Show an error to a statement that stores it."""
+    """Return the columns of an error."""
     return [
         make_storable(code),
         json.dumps({make_storable(name): make_storable(text) for name, text in params.items()}),
@@ -158,34 +164,38 @@ def fault_cells(code: str, params: Mapping[str, str]) -> list[Any]:
 
 
 def raise_stale(verb: Verb, stale: Sequence[Ticket]) -> None:
-    """Tell the caller which tickets were refused."""
     if stale:
         raise StaleLease(verb, stale)
 
 
 def ticket_row(ticket: Ticket) -> list[Any]:
-    """Show a ticket to a guarded statement."""
+    """Return the columns that `held` compares."""
     state = SlotState.DELETING if ticket.removing else SlotState.RUNNING
     return [ticket.slot, ticket.generation, ticket.fence, str(state)]
 
 
 def record_refusals(tx: Transaction, rows: Sequence[Sequence[Any]]) -> None:
-    """Record refused requests: base, owner, operation, verdict, reason, job in the way, requester, estimated cost."""
+    """Record refused requests: base, owner, operation, verdict, reason, preventing job, requester, estimated cost."""
     tx.run(sql.INSERT_REFUSALS, rows)
 
 
 def find_existing_owners(tx: Transaction, base: str, owners: Iterable[str]) -> list[str]:
-    """Return those of the owners that exist."""
+    """Return the owners that exist."""
     return [row[2] for row in tx.run(sql.SELECT_OWNERS_BY_NAME, [[base, owner] for owner in owners])]
 
 
 def lock_and_load_owners(tx: Transaction, base: str, owners: Iterable[str]) -> Snapshot:
-    """Lock owners by name, where they exist, and read their slots."""
+    """Lock owners by name, if they exist, and read their slots."""
     return Snapshot(tx, [row[0] for row in tx.run(sql.LOCK_OWNERS_BY_NAME, [[base, owner] for owner in owners])])
 
 
 def require_held(tx: Transaction, ticket: Ticket) -> None:
-    """Refuse to write for work that another worker, a newer request or a delete has taken over."""
-    tx.lock_owners([ticket.owner])
-    if not tx.run(sql.SELECT_HELD_SLOTS, [ticket_row(ticket)]):
+    """Lock the owner, and raise `StaleLease` if the ticket no longer holds its slot."""
+    if not lock_and_check_held(tx, ticket):
         raise StaleLease("written", [ticket])
+
+
+def lock_and_check_held(tx: Transaction, ticket: Ticket) -> bool:
+    """Lock the owner, and return whether the ticket still holds its slot."""
+    tx.lock_owners([ticket.owner])
+    return bool(tx.run(sql.SELECT_HELD_SLOTS, [ticket_row(ticket)]))

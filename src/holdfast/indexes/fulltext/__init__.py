@@ -1,4 +1,4 @@
-"""The index `fulltext`: chunks by their words."""
+"""The index `fulltext`: finds chunks by their words."""
 
 from holdfast.indexes.fulltext.index import (
     BODY_WEIGHT,

@@ -1,4 +1,4 @@
-"""Entities and relations of one chunk, as a language model finds them."""
+"""Entities and relations of one chunk: the prompt, and the check of the answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from holdfast.llm import (
     DATA_ONLY,
     Prompt,
     build_recipe_name,
-    build_repair_prompt,
     call_structured,
     fold,
     object_schema,
@@ -24,18 +23,7 @@ from holdfast.llm import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.llm import OnCompletion, Provider, Usage
-
-__all__ = [
-    "RECIPE",
-    "ExtractedEntity",
-    "ExtractedRelation",
-    "Extraction",
-    "build_prompt",
-    "build_repair_prompt",
-    "extract",
-    "parse_answer",
-]
+    from holdfast.llm import Provider, Usage
 
 KINDS = ("person", "organisation", "place", "event", "product", "work", "technology", "concept", "rule", "quantity")
 OTHER_KIND = "other"
@@ -70,7 +58,7 @@ SCHEMA = object_schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedEntity:
-    """Something a passage speaks of."""
+    """An entity of a passage."""
 
     name: str
     kind: str
@@ -79,7 +67,7 @@ class ExtractedEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedRelation:
-    """What a passage says of two of its entities, by their names."""
+    """A relation between two entities of a passage, by their names."""
 
     source: str
     target: str
@@ -89,26 +77,25 @@ class ExtractedRelation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction:
-    """What was found in one passage: no entity twice, no relation twice, both ends of each relation among the entities.
+    """The entities and relations of one passage, without duplicates; both ends of a relation are among the entities.
 
-    Names that differ only in case, width or white space are the same.
+    Names are equal if they differ only in case, width or white space.
     """
 
     entities: tuple[ExtractedEntity, ...] = ()
     relations: tuple[ExtractedRelation, ...] = ()
 
     def to_json(self) -> str:
-        """Write it down; equal values are equal bytes."""
+        """Serialise; equal values give equal bytes."""
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, written: str) -> Extraction:
-        """Read what `to_json` wrote; ValueError if it is anything else."""
+        """Parse what `to_json` wrote; ValueError for anything else."""
         return parse_answer(written)
 
 
 def build_prompt(text: str, headings: Sequence[str] = ()) -> Prompt:
-    """Return the prompt for one chunk."""
     return Prompt(
         system=SYSTEM,
         text=f"{wrap_passage(text, headings)}\n\nReturn the entities and relations of the text as JSON.",
@@ -118,10 +105,10 @@ def build_prompt(text: str, headings: Sequence[str] = ()) -> Prompt:
 
 
 def parse_answer(answer: str) -> Extraction:
-    """Check an answer and keep what can be used of it; ValueError says what is wrong if it has not the shape.
+    """Check an answer and return its usable part; ValueError says what is wrong with its form.
 
-    What has the shape and no meaning (no name, a relation to nobody or to itself) is dropped: it is worth no second
-    turn.
+    Meaningless entries (no name, a relation to an unknown entity or to itself) are dropped: they do not justify a
+    repair turn.
     """
     body = parse_object(answer)
     entities = _entities(require_objects(body, "entities"))
@@ -131,11 +118,9 @@ def parse_answer(answer: str) -> Extraction:
     )
 
 
-def extract(
-    provider: Provider, text: str, headings: Sequence[str] = (), *, paid: OnCompletion | None = None
-) -> tuple[Extraction, Usage]:
-    """Find the entities and relations of one chunk, in one turn or two; `bad_answer` if neither can be used."""
-    return call_structured(provider, build_prompt(text, headings), parse_answer, paid=paid)
+def extract(provider: Provider, text: str, headings: Sequence[str] = ()) -> tuple[Extraction, Usage]:
+    """Return the entities and relations of one chunk, and the tokens; raises `bad_answer` like `call_structured`."""
+    return call_structured(provider, build_prompt(text, headings), parse_answer)
 
 
 def _entities(items: Iterable[dict[str, Any]]) -> dict[str, ExtractedEntity]:
@@ -176,11 +161,11 @@ def _relations(items: Iterable[dict[str, Any]], entities: dict[str, ExtractedEnt
     return found.values()
 
 
-def _join_descriptions(one: str, other: str) -> str:
-    """Say what two descriptions say, within the bounds of one."""
-    if fold(other) in fold(one):
-        return one
-    return other if fold(one) in fold(other) else to_single_line(f"{one} {other}", DESCRIPTION_LIMIT)
+def _join_descriptions(first: str, second: str) -> str:
+    """Join two descriptions within the length limit, or return the one that contains the other."""
+    if fold(second) in fold(first):
+        return first
+    return second if fold(first) in fold(second) else to_single_line(f"{first} {second}", DESCRIPTION_LIMIT)
 
 
 def _has_letters(text: str) -> bool:

@@ -1,8 +1,8 @@
-"""The graph of a base for whoever looks at it or answers from it: entities, their descriptions, relations, neighbours.
+"""Reads the graph of a base: entities, their descriptions, relations, neighbours.
 
-Only what is served is shown, in one snapshot. A description that a model has merged is shown while every chunk that it
-was made from is served; else what served chunks say is joined, so a deleted document's words vanish with it. A base
-may be served by two recipes for a while: they are read one after the other, and joined by keys.
+Results contain only served chunks, in one snapshot. A merged description is shown while every chunk it was made from is
+served; otherwise the texts of served chunks are joined. So the words of a deleted document vanish with it. While a base
+changes its settings, two recipes may serve it: both are read, and their results are joined by key.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from holdfast.catalog import Base
     from holdfast.db import Database, Transaction
 
-MAX_NEIGHBOURHOOD = 500  # relations looked at around an entity, and chunks in which its neighbours are counted
-MAX_QUERY_WORDS = 200  # of a text in which names are looked for
-REFETCH_FACTOR = 4  # times as many are asked for where too few may be shown
+MAX_NEIGHBOURHOOD = 500  # relations around an entity, and chunks in which its neighbours are counted
+MAX_QUERY_WORDS = 200  # of a text that is searched for names
+REFETCH_FACTOR = 4  # more rows per retry if too few are served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entity:
-    """A name that documents share; without a kind where only rules have seen it."""
+    """A name that documents share; `kind` is empty if only rules have found it."""
 
     key: str
     label: str
@@ -48,7 +48,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """A chunk that speaks of it."""
+    """A chunk that mentions an entity."""
 
     document: int
     name: str
@@ -57,36 +57,36 @@ class Mention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Something that chunks say of an entity, or of two that are related; with the chunks that say it."""
+    """A description of an entity or a relation, with the chunks it comes from."""
 
-    keys: tuple[str, ...]  # one of an entity, two of a relation
+    keys: tuple[str, ...]  # one for an entity, two for a relation
     label: str
-    kind: str  # of a relation, what joins its ends
+    kind: str  # of a relation: its label
     text: str
     chunks: tuple[int, ...]
-    merged: bool  # by a model; else joined
+    merged: bool  # by a model; else joined texts
 
     @property
     def sentence(self) -> str:
-        """What an answer can be made from: a relation's text names its ends already."""
+        """The fact as a line for a prompt. The text of a relation contains the names of its ends already."""
         return self.text if len(self.keys) > 1 else f"{self.label} ({self.kind}): {self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """An entity that stands beside another one."""
+    """An entity beside another one."""
 
     entity: Entity
-    together: int  # chunks that name both
-    labels: tuple[str, ...]  # what joins them, where a model has found a relation
+    together: int  # chunks that mention both
+    labels: tuple[str, ...]  # of relations that a model has found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityDetails:
-    """All that is known of one entity."""
+    """All that is known about an entity."""
 
     entity: Entity
-    description: str  # empty where no model has read of it
+    description: str  # empty without a model
     merged: bool
     relations: list[Fact]
     mentions: list[Mention]
@@ -94,150 +94,155 @@ class EntityDetails:
 
 
 class GraphQueries:
-    """Reads the graphs of one database."""
+    """Reads the graphs in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def list_entities(self, base: Base, limit: int = 50, prefix: str = "") -> list[Entity]:
-        """Return the entities that most documents speak of, whose key begins with the words of `prefix`."""
+        """Return the entities with most documents whose key starts with the words of `prefix`."""
         with self._database.reading() as tx:
-            return [_entity(one) for one in read_common_entities(tx, base, limit, prefix)]
+            return [_entity(subject) for subject in read_common_entities(tx, base, limit, prefix)]
 
     def describe_entity(
         self, base: Base, key: str, *, mentions: int = 100, neighbours: int = 50
     ) -> EntityDetails | None:
-        """Return all that is known of an entity; None if no document that is served speaks of it."""
+        """Return all that is known about an entity; None if no served document mentions it."""
         with self._database.reading() as tx:
             subject = read_all_subjects(tx, base, [(key, "")]).get((key, ""))
             if subject is None:
                 return None
-            told = _to_facts(tx, base, [subject])
+            facts = _to_facts(tx, base, [subject])
             relations = _to_facts(tx, base, read_all_subjects(tx, base, list_relation_keys(tx, base, [key])).values())
-        places = sorted((place.document, chunk, place.name) for chunk, place in subject.locations.items())
+        locations = sorted((location.document, chunk, location.name) for chunk, location in subject.locations.items())
         return EntityDetails(
             entity=_entity(subject),
-            description=told[0].text if told else "",
-            merged=bool(told and told[0].merged),
+            description=facts[0].text if facts else "",
+            merged=bool(facts and facts[0].merged),
             relations=relations,
             mentions=[
-                Mention(document=document, name=name, chunk=chunk) for document, chunk, name in places[:mentions]
+                Mention(document=document, name=name, chunk=chunk) for document, chunk, name in locations[:mentions]
             ],
             neighbours=self.list_neighbours(base, key, neighbours),
         )
 
     def list_neighbours(self, base: Base, key: str, limit: int = 50) -> list[Neighbour]:
-        """Return the entities beside this one: first those it is related to, then those named with it most often."""
+        """Return related entities first, then those that most chunks mention together with this one."""
         with self._database.reading() as tx:
             together = _count_cooccurrences(tx, base, key)
             joining: dict[str, list[str]] = {}
             for ends, subject in read_all_subjects(tx, base, list_relation_keys(tx, base, [key])).items():
                 joining[ends[0] if ends[1] == key else ends[1]] = sorted(subject.kinds)
-            best = sorted({*together, *joining}, key=lambda one: (one not in joining, -together[one], one))[:limit]
-            found = read_all_subjects(tx, base, [(one, "") for one in best])
+            best = sorted({*together, *joining}, key=lambda other: (other not in joining, -together[other], other))[
+                :limit
+            ]
+            found = read_all_subjects(tx, base, [(other, "") for other in best])
         return [
-            Neighbour(entity=_entity(found[one, ""]), together=together[one], labels=tuple(joining.get(one, ())))
-            for one in best
-            if (one, "") in found
+            Neighbour(entity=_entity(found[other, ""]), together=together[other], labels=tuple(joining.get(other, ())))
+            for other in best
+            if (other, "") in found
         ]
 
     def find_entity_keys(self, base: Base, text: str) -> list[str]:
-        """Return the keys of entities whose names stand in a text, of those that overlap the longest."""
+        """Return the keys of entities whose names occur in a text; of overlapping names the longest."""
         spans = list_word_spans(split_key_words(text)[:MAX_QUERY_WORDS])
         with self._database.reading() as tx:
             known = _find_served_keys(tx, base, set(spans.values()))
         return pick_longest(spans, known)
 
     def collect_facts(self, base: Base, keys: Sequence[str], limit: int = 100) -> list[Fact]:
-        """Return what is said of these entities, in their order, and then of their relations, first among themselves.
+        """Return facts about these entities, in order, then about their relations, those among themselves first.
 
-        Where no language model has read the documents there are none: rules claim nothing.
+        Without a language model there are none: rules claim nothing.
         """
-        asked = set(keys)
+        wanted = set(keys)
         with self._database.reading() as tx:
             entities = read_all_subjects(tx, base, [(key, "") for key in keys])
             around = read_all_subjects(tx, base, list_relation_keys(tx, base, list(dict.fromkeys(keys))))
-            nearest = sorted(around.values(), key=lambda one: (not asked.issuperset(one.key), -one.documents, one.key))
+            nearest = sorted(
+                around.values(),
+                key=lambda subject: (not wanted.issuperset(subject.key), -subject.documents, subject.key),
+            )
             return _to_facts(tx, base, [*entities.values(), *nearest[:limit]])[:limit]
 
 
 def read_common_entities(tx: Transaction, base: Base, limit: int, prefix: str = "") -> list[Subject]:
-    """Return what is said of the entities that most documents speak of, whose key begins with the words of `prefix`."""
+    """Return the subjects with most documents whose key starts with the words of `prefix`."""
     beginning = _escape_like(" ".join(split_key_words(prefix))) + "%"
-    asked = limit
+    fetched = limit
     while True:
-        asked *= REFETCH_FACTOR
+        fetched *= REFETCH_FACTOR
         keys: dict[SubjectKey, None] = {}
         full = False
         for recipe in served_recipes(tx, base.key, GRAPH):
-            rows = tx.run(sql.SELECT_COMMON_KEYS, recipe=recipe, beginning=beginning, limit=asked)
+            rows = tx.run(sql.SELECT_COMMON_KEYS, recipe=recipe, beginning=beginning, limit=fetched)
             keys |= {(key, ""): None for key, _ in rows}
-            full = full or len(rows) == asked
+            full = full or len(rows) == fetched
         found = read_all_subjects(tx, base, keys).values()
         if len(found) >= limit or not full:
-            return sorted(found, key=lambda one: (-one.documents, one.key))[:limit]
+            return sorted(found, key=lambda subject: (-subject.documents, subject.key))[:limit]
 
 
 def list_word_spans(words: Sequence[str]) -> dict[tuple[int, int], str]:
-    """Return all that could be a name in the words of a text: by its first word and how many it has."""
+    """Return all word sequences that could be a name, by position and number of words."""
     most = MAX_NAME_WORDS if all(map(str.isascii, words)) else MAX_NAME_CHARACTERS
     return {
-        (place, length): " ".join(words[place : place + length])
-        for place in range(len(words))
-        for length in range(1, min(most, len(words) - place) + 1)
+        (start, length): " ".join(words[start : start + length])
+        for start in range(len(words))
+        for length in range(1, min(most, len(words) - start) + 1)
     }
 
 
 def pick_longest(spans: Mapping[tuple[int, int], str], known: Container[str]) -> list[str]:
-    """Return those that are known, each once, in their order; of those that overlap the longest."""
+    """Return the known names once each, in order; of overlapping names the longest."""
     found: dict[str, None] = {}
     past = 0
-    for place, length in sorted(spans, key=lambda one: (one[0], -one[1])):
-        if place >= past and spans[place, length] in known:
-            past = place + length
-            found.setdefault(spans[place, length])
+    for start, length in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if start >= past and spans[start, length] in known:
+            past = start + length
+            found.setdefault(spans[start, length])
     return list(found)
 
 
 def read_all_subjects(tx: Transaction, base: Base, keys: Iterable[SubjectKey]) -> dict[SubjectKey, Subject]:
-    """Return what served chunks say of these, of all recipes together, in the order asked for."""
-    asked = list(dict.fromkeys(keys))
+    """Return what served chunks say about these subjects, joined over all recipes, in the given order."""
+    wanted = list(dict.fromkeys(keys))
     found: dict[SubjectKey, Subject] = {}
     for recipe in served_recipes(tx, base.key, GRAPH):
-        for key, one in read_subjects(tx, base.key, recipe, asked).items():
-            known = found.setdefault(key, one)
-            if known is not one:
-                known.labels += one.labels
-                known.kinds += one.kinds
-                known.texts_by_chunk |= one.texts_by_chunk
-                known.locations |= one.locations
-    return {key: found[key] for key in asked if key in found}
+        for key, subject in read_subjects(tx, base.key, recipe, wanted).items():
+            known = found.setdefault(key, subject)
+            if known is not subject:
+                known.labels += subject.labels
+                known.kinds += subject.kinds
+                known.texts_by_chunk |= subject.texts_by_chunk
+                known.locations |= subject.locations
+    return {key: found[key] for key in wanted if key in found}
 
 
 def _find_served_keys(tx: Transaction, base: Base, keys: Iterable[str]) -> set[str]:
-    """Return those of the keys that a served chunk names or defines."""
+    """Return the keys that a served chunk mentions or defines."""
     found: set[str] = set()
     for recipe in served_recipes(tx, base.key, GRAPH):
         rows = tx.run(sql.SELECT_CHUNKS_BY_KEY, [[key] for key in keys], recipe=recipe)
-        places = locate_served_chunks(tx, base.key, recipe, (chunk for _, chunk, _ in rows))
-        found |= {key for key, chunk, _ in rows if chunk in places}
+        locations = locate_served_chunks(tx, base.key, recipe, (chunk for _, chunk, _ in rows))
+        found |= {key for key, chunk, _ in rows if chunk in locations}
     return found
 
 
 def _to_facts(tx: Transaction, base: Base, wanted: Iterable[Subject]) -> list[Fact]:
-    """Return what is said of these, where anything is: as it was merged, if that may be shown, else joined."""
-    known = {one.key: one for one in wanted if one.texts_by_chunk}
+    """Return the facts of described subjects: the merged description if it may be shown, else the joined texts."""
+    known = {subject.key: subject for subject in wanted if subject.texts_by_chunk}
     made = _read_served_merged(tx, base, list(known))
     found = []
-    for key, one in known.items():
+    for key, subject in known.items():
         if key in made:
             text, chunks = made[key]
         else:
-            said = one.distinct_texts()
-            text, chunks = merge_prompt.join_texts(said), one.find_sources(said)
+            texts = subject.distinct_texts()
+            text, chunks = merge_prompt.join_texts(texts), subject.find_sources(texts)
         keys = key if key[1] else key[:1]
         found.append(
-            Fact(keys=keys, label=one.name, kind=one.kind, text=text, chunks=tuple(chunks), merged=key in made)
+            Fact(keys=keys, label=subject.name, kind=subject.kind, text=text, chunks=tuple(chunks), merged=key in made)
         )
     return found
 
@@ -245,20 +250,22 @@ def _to_facts(tx: Transaction, base: Base, wanted: Iterable[Subject]) -> list[Fa
 def _read_served_merged(
     tx: Transaction, base: Base, keys: Sequence[SubjectKey]
 ) -> dict[SubjectKey, tuple[str, list[int]]]:
-    """Return merged descriptions all of whose sources are served; none where recipes each have their own."""
+    """Return merged descriptions with all sources served; none while two recipes serve the base."""
     found: dict[SubjectKey, list[tuple[str, list[int]]]] = defaultdict(list)
     recipes = served_recipes(tx, base.key, GRAPH)
     for recipe in recipes:
         made = read_merged(tx, recipe, keys)
-        places = locate_served_chunks(tx, base.key, recipe, (chunk for one in made.values() for chunk in one.sources))
-        for key, one in made.items():
-            if one.sources and one.sources <= places.keys():
-                found[key].append((one.description, sorted(one.sources)))
+        locations = locate_served_chunks(
+            tx, base.key, recipe, (chunk for merged in made.values() for chunk in merged.sources)
+        )
+        for key, merged in made.items():
+            if merged.sources and merged.sources <= locations.keys():
+                found[key].append((merged.description, sorted(merged.sources)))
     return {key: made[0] for key, made in found.items() if len(recipes) == 1}
 
 
 def list_relation_keys(tx: Transaction, base: Base, keys: Sequence[str]) -> list[SubjectKey]:
-    """Name the relations around entities; whether anybody who is served speaks of them is checked later."""
+    """Return the relations around entities. The caller checks whether a served chunk states them."""
     rows = [[key] for key in keys]
     return [
         relation_key(*ends)
@@ -269,11 +276,11 @@ def list_relation_keys(tx: Transaction, base: Base, keys: Sequence[str]) -> list
 
 
 def _count_cooccurrences(tx: Transaction, base: Base, key: str) -> Counter[str]:
-    """Count the served chunks that name an entity together with each other one."""
+    """Count the served chunks that mention an entity together with each other one."""
     counted: Counter[str] = Counter()
     for recipe in served_recipes(tx, base.key, GRAPH):
-        one = read_subjects(tx, base.key, recipe, [(key, "")]).get((key, ""))
-        rows = [[chunk] for chunk in sorted(one.locations)[:MAX_NEIGHBOURHOOD]] if one else []
+        subject = read_subjects(tx, base.key, recipe, [(key, "")]).get((key, ""))
+        rows = [[chunk] for chunk in sorted(subject.locations)[:MAX_NEIGHBOURHOOD]] if subject else []
         counted.update(other for _, other, _ in tx.run(sql.SELECT_NAMES_OF_CHUNKS, rows, recipe=recipe) if other != key)
     return counted
 
@@ -283,5 +290,5 @@ def _entity(subject: Subject) -> Entity:
 
 
 def _escape_like(text: str) -> str:
-    """Return a text as a pattern that stands for itself."""
+    """Escape a text for LIKE."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

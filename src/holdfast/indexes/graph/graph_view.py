@@ -1,7 +1,7 @@
-"""The graph of a base as it is drawn: entities, and what joins them.
+"""The graph of a base for drawing: entities, and edges between them.
 
-An edge is a pair of entities that served chunks name together; it is as strong as such chunks are many, and has a kind
-where a language model has found a relation. Only what is served is drawn, as in a portrait.
+An edge is a pair of entities that served chunks mention together; its weight is the number of these chunks. It has a
+kind if a language model has found a relation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.indexes.graph.evidence import Subject, SubjectKey
 
-MAX_CHUNKS_PER_STEP = 2_000  # in which neighbours are looked for, at each step away from an entity
-MAX_ENTITIES_PER_CHUNK = 60  # entities of one chunk that are paired; a list of names joins nobody to everybody
+MAX_CHUNKS_PER_STEP = 2_000  # searched for neighbours at each step away from an entity
+MAX_ENTITIES_PER_CHUNK = 60  # that are paired; a long list of names means no relation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,62 +34,62 @@ class Node:
 
     key: str
     name: str
-    kind: str  # empty where only rules have seen it
-    documents: int  # that speak of it
-    mentions: int  # chunks that do
+    kind: str  # empty if only rules have found it
+    documents: int  # that mention it
+    mentions: int  # chunks that mention it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """Two entities that are named together."""
+    """Two entities that chunks mention together."""
 
     source: str
     target: str
-    weight: int  # chunks that name both
-    kind: str  # what joins them, where a language model has found a relation; else empty
+    weight: int  # chunks that mention both
+    kind: str  # of the relation, if a language model has found one; else empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphView:
-    """Some of the graph of a base, to be drawn."""
+    """A part of the graph of a base."""
 
-    nodes: list[Node]  # those that most documents speak of first
-    edges: list[Edge]  # between these, the strongest first
+    nodes: list[Node]  # most documents first
+    edges: list[Edge]  # between these, strongest first
     cut: bool  # there are more nodes or edges
 
 
 class GraphViewQueries:
-    """Draws the graphs of one database."""
+    """Reads views of the graphs in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def draw_overview(self, base: Base, *, nodes: int, edges: int) -> GraphView:
-        """Draw the entities that most documents speak of."""
+        """Return the entities with most documents."""
         with self._database.reading() as tx:
             found = read_common_entities(tx, base, nodes + 1)
             return _build_view(tx, base, found[:nodes], edges, cut=len(found) > nodes)
 
     def draw_around(self, base: Base, key: str, *, depth: int, nodes: int, edges: int) -> GraphView | None:
-        """Draw what stands within some steps of an entity, the nearest first; None if nobody speaks of it."""
+        """Return the entities within `depth` steps of one, nearest first; None if no served chunk mentions it."""
         with self._database.reading() as tx:
             known = {key: None}
             last: Sequence[str] = [key]
             cut = False
             for _ in range(depth):
-                beside = [one for one in _list_neighbour_keys(tx, base, last) if one not in known]
+                beside = [other for other in _list_neighbour_keys(tx, base, last) if other not in known]
                 room = nodes - len(known)
                 cut = cut or len(beside) > room
                 last = beside[:room]
                 known |= dict.fromkeys(last)
                 if not last:
                     break
-            found = read_all_subjects(tx, base, [(one, "") for one in known])
+            found = read_all_subjects(tx, base, [(other, "") for other in known])
             drawn = _build_view(tx, base, found.values(), edges, cut=cut)
-        return drawn if any(one.key == key for one in drawn.nodes) else None
+        return drawn if any(node.key == key for node in drawn.nodes) else None
 
     def list_evidence(self, base: Base, source: str, target: str, limit: int) -> list[ServedPassage]:
-        """Return the served chunks that name both, those first in which a relation was found."""
+        """Return the served chunks that mention both entities, those with a relation first."""
         found: list[tuple[bool, ServedChunk]] = []
         with self._database.reading() as tx:
             subjects = read_all_subjects(tx, base, [(source, ""), (target, ""), relation_key(source, target)])
@@ -100,26 +100,27 @@ class GraphViewQueries:
             )
             wanted = sorted(both, key=lambda chunk: (chunk not in stated, chunk))[:limit]
             for recipe in served_recipes(tx, base.key, GRAPH):
-                some = read_served_chunks(tx, base.key, GRAPH, recipe, wanted)
-                found += [(chunk not in stated, one) for chunk, one in some.items()]
+                chunks = read_served_chunks(tx, base.key, GRAPH, recipe, wanted)
+                found += [(chunk not in stated, served) for chunk, served in chunks.items()]
         return [
-            to_served_passage(one)
-            for _, one in sorted(found, key=lambda one: (one[0], one[1].document, one[1].ordinal))
+            to_served_passage(served)
+            for _, served in sorted(found, key=lambda pair: (pair[0], pair[1].document, pair[1].ordinal))
         ]
 
 
 def _build_view(tx: Transaction, base: Base, found: Iterable[Subject], edges: int, *, cut: bool) -> GraphView:
-    """Draw entities with the edges between them."""
-    subjects = {one.key[0]: one for one in found}
+    subjects = {subject.key[0]: subject for subject in found}
     together = _count_cooccurrences(subjects)
     strongest = sorted(together, key=lambda ends: (-together[ends], ends))
     kinds = _kinds(tx, base, subjects, set(strongest[:edges]))
     nodes = [
-        Node(key=key, name=one.name, kind=one.kind, documents=one.documents, mentions=len(one.locations))
-        for key, one in subjects.items()
+        Node(
+            key=key, name=subject.name, kind=subject.kind, documents=subject.documents, mentions=len(subject.locations)
+        )
+        for key, subject in subjects.items()
     ]
     return GraphView(
-        nodes=sorted(nodes, key=lambda one: (-one.documents, one.key)),
+        nodes=sorted(nodes, key=lambda node: (-node.documents, node.key)),
         edges=[
             Edge(source=ends[0], target=ends[1], weight=together[ends], kind=kinds.get(ends, ""))
             for ends in strongest[:edges]
@@ -129,10 +130,10 @@ def _build_view(tx: Transaction, base: Base, found: Iterable[Subject], edges: in
 
 
 def _count_cooccurrences(subjects: Mapping[str, Subject]) -> Counter[SubjectKey]:
-    """Count the chunks that name two entities."""
+    """Count the chunks that mention each pair of entities."""
     named: defaultdict[int, list[str]] = defaultdict(list)
-    for key, one in subjects.items():
-        for chunk in one.locations:
+    for key, subject in subjects.items():
+        for chunk in subject.locations:
             named[chunk].append(key)
     return Counter(ends for keys in named.values() for ends in combinations(sorted(keys[:MAX_ENTITIES_PER_CHUNK]), 2))
 
@@ -140,7 +141,7 @@ def _count_cooccurrences(subjects: Mapping[str, Subject]) -> Counter[SubjectKey]
 def _kinds(
     tx: Transaction, base: Base, subjects: Mapping[str, Subject], edges: Collection[SubjectKey]
 ) -> dict[SubjectKey, str]:
-    """Return what joins two entities, as most served chunks have it."""
+    """Return the most frequent label of each edge among served chunks."""
     labels: defaultdict[SubjectKey, Counter[str]] = defaultdict(Counter)
     for recipe in served_recipes(tx, base.key, GRAPH):
         for source, target, chunk, label in tx.run(
@@ -153,13 +154,13 @@ def _kinds(
 
 
 def _list_neighbour_keys(tx: Transaction, base: Base, keys: Sequence[str]) -> list[str]:
-    """Name the entities beside some: first those that are related to one, then those named with one most often."""
+    """Return related entities first, then those that most chunks mention together with the given ones."""
     counted: Counter[str] = Counter()
     subjects = read_all_subjects(tx, base, [(key, "") for key in keys])
-    chunks = sorted({chunk for one in subjects.values() for chunk in one.locations})[:MAX_CHUNKS_PER_STEP]
+    chunks = sorted({chunk for subject in subjects.values() for chunk in subject.locations})[:MAX_CHUNKS_PER_STEP]
     for recipe in served_recipes(tx, base.key, GRAPH):
         counted.update(
             key for _, key, _ in tx.run(sql.SELECT_NAMES_OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
         )
     ends = {end for both in read_all_subjects(tx, base, list_relation_keys(tx, base, keys)) for end in both}
-    return sorted({*counted, *ends}, key=lambda one: (one not in ends, -counted[one], one))
+    return sorted({*counted, *ends}, key=lambda other: (other not in ends, -counted[other], other))

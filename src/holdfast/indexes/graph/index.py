@@ -1,10 +1,10 @@
-"""The index `graph`: which texts define a name, which ones name it, and what they say of it.
+"""The index `graph`: which chunks define a name, which mention it, and what they say about it.
 
-Without a language model names are what rules can see, and two texts are tied because one names what the other
-defines; nothing is claimed about how they are related. With one, entities and relations that the model finds join
-these names by their keys. A chunk's rows come from this chunk alone, so they do not depend on what else is in the
-base, and go with it. Names are joined by their keys when somebody asks; what a model has merged of many chunks
-(`indexes.graph.merging`) is blanked in the transaction that drops the first of them.
+Without a language model, rules find the names. Two chunks are linked because one mentions a name that the other
+defines; the index claims nothing about their relation. With a model, its entities and relations are joined to these
+names by key. The rows of a chunk come from this chunk alone, so they do not depend on the rest of the base and are
+removed with it. Descriptions that a model has merged from many chunks (`indexes.graph.merging`) are deleted in the
+transaction that drops the first of these chunks.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from holdfast.catalog import read_recipes, served_recipes
 from holdfast.content.names import NAMES_VERSION, DefinitionOrigin, TitleMatcher, find_names, split_key_words
 from holdfast.indexes.base import Found
 from holdfast.indexes.graph import statements as sql
 from holdfast.indexes.graph.extraction import RECIPE, Extraction, extract
 from holdfast.indexes.graph.rows import NAMED_ROLE, build_model_rows, build_rule_rows
+from holdfast.indexes.graph.tables import graph_chunks
 from holdfast.indexes.llm_calls import ChunkLlmCalls
+from holdfast.indexes.store_index import IndexDefaults
+from holdfast.indexes.written_chunks import WrittenChunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,26 +32,24 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Tools, Work
-    from holdfast.llm import OnCompletion, Provider
+    from holdfast.llm import Provider, Usage
 
-__all__ = ["MERGING_OWNER", "NAMED_ROLE", "GraphIndex", "delete_merged"]
-
-RULE_WRITE_BATCH = 50  # chunks written in one transaction
-MODEL_WRITE_BATCH = 10  # the same, of chunks that a model has read: they have more rows
-LOAD_BATCH = 10_000  # names read at once
-COUNT_CACHE_SECONDS = 60.0  # how often it is asked whether names in memory are gone
-MERGING_OWNER = "graph"  # owner of the slot of a base that merges: no document has such a name, theirs are numbers
+WRITTEN = WrittenChunks(graph_chunks)
+RULE_WRITE_BATCH = 50  # chunks per transaction
+MODEL_WRITE_BATCH = 10  # the same with a model, which finds more rows per chunk
+LOAD_BATCH = 10_000  # names per query
+COUNT_CACHE_SECONDS = 60.0  # between two checks for removed names
+MERGING_OWNER = "graph"  # owner of the slot `merging` of a base; owners that are documents are numbers
 INSERT_LOST_SUBJECTS = (sql.NOTE_LOST_ENTITIES, sql.NOTE_LOST_RELATIONS)
 DELETE_CHUNK_ROWS = (sql.DROP_NAMES, sql.DROP_RELATIONS, sql.DELETE_WRITTEN_CHUNKS)
 DELETE_OBSOLETE_CHANGES = (
     sql.DELETE_CHANGES_OF_UNNAMED,
     sql.DELETE_CHANGES_OF_UNRELATED,
-)  # of what nobody speaks any more
-BY_RULES = "co-occurrence of names, by rules"
+)  # of subjects that no chunk mentions any more
 
 
-class GraphIndex:
-    """Keeps the names of chunks, and what a language model finds in them."""
+class GraphIndex(IndexDefaults):
+    """Stores the names in chunks, and what a language model finds in them."""
 
     kind = "graph"
 
@@ -61,60 +61,45 @@ class GraphIndex:
         self._mutex = threading.Lock()
 
     def spec(self, base: Base) -> Mapping[str, Any]:
-        """Return the version of the rules, and which model is asked and how, if there is one."""
         speaker = self._tools.speaker_of(base)
         if speaker.chat_model is None:
             return {"rules": NAMES_VERSION}
         return {"rules": NAMES_VERSION, "model": speaker.chat_model, "version": speaker.version, "extraction": RECIPE}
 
-    def label(self, base: Base) -> str:
-        """Say what the graph of a base is made of, as it is served; before that, as it will be."""
-        with self._database.reading() as tx:
-            ids = set(served_recipes(tx, base.key, self.kind))
-            known = read_recipes(tx, base.key, self.kind)
-        specs = [json.loads(one.spec) for one in known if one.id in ids] or [self.spec(base)]
-        return "; ".join(dict.fromkeys(map(_label, specs)))
-
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks whose names are not written."""
         with self._database.reading() as tx:
-            have = {
-                chunk for (chunk,) in tx.run(sql.SELECT_WRITTEN_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe.id)
-            }
+            have = WRITTEN.find(tx, recipe.id, chunks)
         return [chunk for chunk in chunks if chunk not in have]
 
-    def prepare(self, works: Sequence[Work]) -> None:
-        """Nothing is better done together."""
-
     def fill(self, work: Work) -> Mapping[int, WorkError]:
-        """Write the names of all pieces, with a model only of those that it has read: a retry asks for the others."""
-        if _model(work.recipe):
+        """Write the names of all pieces; with a model, only of pieces with an answer, so a retry repeats the others."""
+        if self.uses_model(work.recipe):
             return self._fill_with_model(work)
         for first in range(0, len(work.pieces), RULE_WRITE_BATCH):
             portion = work.pieces[first : first + RULE_WRITE_BATCH]
             work.task.checkpoint(stage="extracting", done=first, total=len(work.pieces))
             rows = [row for piece in portion for row in build_rule_rows(work.recipe.id, piece)]
             with work.guarded() as tx:
-                new = set(_mark_written(tx, work.recipe.id, [piece.chunk for piece in portion]))
+                new = WRITTEN.mark(tx, work.recipe.id, [piece.chunk for piece in portion])
                 tx.run(sql.PUT_NAMES, [row for row in rows if row[1] in new])
         return {}
 
     def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
-        """Remove what chunks name, define and say, and every merged description that has words of theirs."""
+        """Remove the rows of chunks, and every merged description made from them."""
         rows = [[chunk] for chunk in chunks]
 
         def work(tx: Transaction) -> None:
-            told = _model(recipe) is not None
-            if told:
-                # Whoever merges holds this lock when it checks its sources, so it has written or will not.
+            with_model = self.uses_model(recipe)
+            if with_model:
+                # A merge holds this lock when it checks its sources: it has written already, or will see the drop.
                 tx.lock_owners(
                     [owner for (owner,) in tx.run(sql.SELECT_MERGING_OWNER, recipe=recipe.id, owner=MERGING_OWNER)]
                 )
                 delete_merged(tx, recipe.id, tx.run(sql.SELECT_SUBJECTS_MERGED_FROM, rows, recipe=recipe.id))
             for statement in (
-                *(INSERT_LOST_SUBJECTS if told else ()),
+                *(INSERT_LOST_SUBJECTS if with_model else ()),
                 *DELETE_CHUNK_ROWS,
-                *(DELETE_OBSOLETE_CHANGES if told else ()),
+                *(DELETE_OBSOLETE_CHANGES if with_model else ()),
             ):
                 tx.run(statement, rows, recipe=recipe.id)
 
@@ -123,10 +108,10 @@ class GraphIndex:
             self._cached_titles.pop(recipe.id, None)
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
-        """Return the chunks that define the names of the query, and then those that mention them."""
+        """Return the chunks that define names of the query, then those that mention them."""
         keys = list(
             dict.fromkeys(
-                [*self.load_titles(recipe).find(split_key_words(query)), *(one.key for one in find_names(query))]
+                [*self.load_titles(recipe).find(split_key_words(query)), *(name.key for name in find_names(query))]
             )
         )
         allowed = None if within is None else set(within)
@@ -136,33 +121,19 @@ class GraphIndex:
         for _, chunk, role in rows:
             if allowed is None or chunk in allowed:
                 scores[chunk] = scores.get(chunk, 0.0) + (0.5 if role == NAMED_ROLE else 1.0)
-        best = sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+        best = sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))
         return [Found(chunk, score) for chunk, score in best[:limit]]
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
-        """Name the chunks whose names are written."""
         with self._database.reading() as tx:
-            return [chunk for (chunk,) in tx.run(sql.SCAN_WRITTEN_CHUNKS, recipe=recipe.id, after=after, limit=limit)]
+            return WRITTEN.scan(tx, recipe.id, after, limit)
 
     def forget(self, recipe: Recipe) -> None:
-        """Remove what was merged by a recipe, and what is noted of it."""
-
-        def work(tx: Transaction) -> None:
-            for statement in (sql.DELETE_SOURCES_OF_RECIPE, sql.DELETE_MERGED_OF_RECIPE, sql.DELETE_CHANGES_OF_RECIPE):
-                tx.run(statement, recipe=recipe.id)
-
-        self._database.write(work, durable=False)
-
-    def tend(self, recipe: Recipe) -> None:
-        """Nothing needs to be kept quick."""
-
-    def close(self) -> None:
-        """Nothing was opened."""
-
-    # -- for whoever walks
+        """Remove merged descriptions and recorded changes of a recipe."""
+        self._database.write(lambda tx: delete_merged_of_recipe(tx, recipe.id), durable=False)
 
     def load_titles(self, recipe: Recipe) -> TitleMatcher:
-        """Return the titles and headings of a base, as they are now."""
+        """Return a matcher for the current titles and headings of a base."""
         with self._mutex, self._database.reading() as tx:
             copy = self._cached_titles.get(recipe.id)
             if copy is None or copy.is_stale(tx, recipe.id):
@@ -171,7 +142,7 @@ class GraphIndex:
             return copy.titles
 
     def read_roles(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, list[tuple[str, str]]]:
-        """Return what chunks name and define: keys, each with what the chunk does with it."""
+        """Return the names in each chunk as (key, role)."""
         found: dict[int, list[tuple[str, str]]] = {chunk: [] for chunk in chunks}
         with self._database.reading() as tx:
             for chunk, key, role in tx.run(sql.SELECT_NAMES_OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe.id):
@@ -179,7 +150,7 @@ class GraphIndex:
         return found
 
     def find_chunks_by_role(self, recipe: Recipe, keys: Iterable[str]) -> dict[str, dict[str, list[int]]]:
-        """Return who names and who defines these keys, by what they do with it."""
+        """Return the chunks that mention or define each key, by role."""
         found: dict[str, dict[str, list[int]]] = {}
         with self._database.reading() as tx:
             for key, chunk, role in tx.run(sql.SELECT_CHUNKS_BY_KEY, [[key] for key in keys], recipe=recipe.id):
@@ -187,11 +158,11 @@ class GraphIndex:
         return found
 
     def uses_model(self, recipe: Recipe) -> bool:
-        """Tell whether a language model has read the chunks; only then are there relations."""
-        return _model(recipe) is not None
+        """Return whether a language model has read the chunks; only then are there relations."""
+        return "model" in json.loads(recipe.spec)
 
     def read_relation_ends(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, list[str]]:
-        """Return the ends of the relations that chunks state."""
+        """Return the keys of both ends of the relations in each chunk."""
         found: dict[int, list[str]] = {chunk: [] for chunk in chunks}
         with self._database.reading() as tx:
             for chunk, *ends in tx.run(sql.SELECT_RELATION_ENDS, [[chunk] for chunk in chunks], recipe=recipe.id):
@@ -199,7 +170,7 @@ class GraphIndex:
         return found
 
     def find_stating_chunks(self, recipe: Recipe, keys: Iterable[str]) -> dict[str, list[int]]:
-        """Return who states a relation of these keys."""
+        """Return the chunks with a relation of each key."""
         rows = [[key] for key in dict.fromkeys(keys)]
         found: dict[str, set[int]] = {}
         with self._database.reading() as tx:
@@ -208,10 +179,8 @@ class GraphIndex:
                     found.setdefault(key, set()).add(chunk)
         return {key: sorted(chunks) for key, chunks in found.items()}
 
-    # -- with a language model
-
     def _fill_with_model(self, work: Work) -> Mapping[int, WorkError]:
-        """Ask the model about each piece and write what it found; return the pieces it has no usable answer for."""
+        """Ask the model about each piece and write its answers; return the pieces without a usable answer."""
         total = len(work.pieces)
         pieces = {piece.chunk: piece for piece in work.pieces}
         refused: dict[int, WorkError] = {}
@@ -222,9 +191,11 @@ class GraphIndex:
 
         go_on(0)
         with closing(self._llm_calls.ask(work.base, work.task.ticket, work.pieces, go_on)) as parts:
-            for said in parts:
-                refused |= said.refused
-                found += [(pieces[chunk], Extraction.from_json(answer)) for chunk, answer in said.answers.items()]
+            for part in parts:
+                refused |= part.refused
+                found += [
+                    (pieces[chunk], Extraction.from_json(answer.decode())) for chunk, answer in part.answers.items()
+                ]
                 while len(found) >= MODEL_WRITE_BATCH:
                     self._write_extractions(work, found[:MODEL_WRITE_BATCH])
                     del found[:MODEL_WRITE_BATCH]
@@ -233,19 +204,20 @@ class GraphIndex:
 
     @staticmethod
     def _write_extractions(work: Work, found: Sequence[tuple[ChunkText, Extraction]]) -> None:
-        """Write what was found in chunks that have no rows yet, and of whom there is something new to say."""
-        made = {piece.chunk: build_model_rows(work.recipe.id, piece, told) for piece, told in found}
+        """Write the extractions of chunks without rows, and record the subjects that changed."""
+        made = {piece.chunk: build_model_rows(work.recipe.id, piece, extraction) for piece, extraction in found}
         if not made:
             return
         with work.guarded() as tx:
-            new = [made[chunk] for chunk in _mark_written(tx, work.recipe.id, list(made))]
+            marked = WRITTEN.mark(tx, work.recipe.id, list(made))
+            new = [rows for chunk, rows in made.items() if chunk in marked]
             tx.run(sql.PUT_ENTITIES, [row for rows in new for row in rows.names])
             tx.run(sql.PUT_RELATIONS, [row for rows in new for row in rows.relations])
             tx.run(sql.NOTE_CHANGES, [row for rows in new for row in rows.changes])
 
 
 class _CachedTitles:
-    """The titles of a recipe in memory, and how far they were read."""
+    """The titles of a recipe in memory, and how far the table was read."""
 
     def __init__(self) -> None:
         self.titles = TitleMatcher()
@@ -254,7 +226,6 @@ class _CachedTitles:
         self._counted = time.monotonic()
 
     def load_new(self, tx: Transaction, recipe: int) -> None:
-        """Read what came since the last time."""
         while rows := tx.run(sql.SELECT_DEFINITIONS, recipe=recipe, after=self._seen, limit=LOAD_BATCH):
             for id_, chunk, key, role in rows:
                 self._seen = id_
@@ -263,7 +234,7 @@ class _CachedTitles:
             self._rows += len(rows)
 
     def is_stale(self, tx: Transaction, recipe: int) -> bool:
-        """Tell, now and then, whether titles in memory are gone."""
+        """Return whether titles in memory are gone from the table; checked once a minute."""
         if time.monotonic() < self._counted + COUNT_CACHE_SECONDS:
             return False
         self._counted = time.monotonic()
@@ -272,28 +243,17 @@ class _CachedTitles:
 
 
 def delete_merged(tx: Transaction, recipe: int, subjects: Sequence[Sequence[str]]) -> None:
-    """Blank merged descriptions, by key and other key."""
+    """Delete merged descriptions by key and other key."""
     tx.run(sql.DELETE_MERGED_SOURCES, subjects, recipe=recipe)
     tx.run(sql.DELETE_MERGED, subjects, recipe=recipe)
 
 
-def _mark_written(tx: Transaction, recipe: int, chunks: Sequence[int]) -> list[int]:
-    """Note that these chunks are written; return those that were not before."""
-    have = {chunk for (chunk,) in tx.run(sql.SELECT_WRITTEN_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)}
-    new = [chunk for chunk in chunks if chunk not in have]
-    tx.run(sql.INSERT_WRITTEN_CHUNKS, [[recipe, chunk] for chunk in new])
-    return new
+def delete_merged_of_recipe(tx: Transaction, recipe: int) -> None:
+    """Delete all merged descriptions of a recipe, and its list of changes."""
+    for statement in (sql.DELETE_SOURCES_OF_RECIPE, sql.DELETE_MERGED_OF_RECIPE, sql.DELETE_CHANGES_OF_RECIPE):
+        tx.run(statement, recipe=recipe)
 
 
-def _ask_model(provider: Provider, piece: ChunkText, paid: OnCompletion) -> str:
-    return extract(provider, piece.text, piece.headings, paid=paid)[0].to_json()
-
-
-def _model(recipe: Recipe) -> str | None:
-    """Name the model by which rows of this recipe are made, None where rules alone make them."""
-    model: str | None = json.loads(recipe.spec).get("model")
-    return model
-
-
-def _label(spec: Mapping[str, Any]) -> str:
-    return f"entities and relations by {spec['model']}" if "model" in spec else BY_RULES
+def _ask_model(provider: Provider, piece: ChunkText) -> tuple[str, Usage]:
+    extraction, usage = extract(provider, piece.text, piece.headings)
+    return extraction.to_json(), usage

@@ -1,8 +1,8 @@
-"""What many chunks say of one entity or relation becomes one description.
+"""Merges the texts of many chunks about one entity or relation into one description.
 
-Most need no model: what is said is short, or always the same. Whether one is needed, and what exactly it is asked,
-follows from the sayings alone and not from their order; so an entity of which nothing new is said has the same digest
-as before and is not paid for again.
+Most subjects need no model: their texts are short or repeat each other. Whether a model is needed, and its exact
+prompt, depends on the set of texts and not on their order. So a subject without new texts has the same digest as before
+and is not paid for again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from holdfast.content.token_estimate import estimate_tokens
 from holdfast.llm import (
     DATA_ONLY,
     Prompt,
-    Usage,
     build_recipe_name,
-    build_repair_prompt,
-    call_structured,
     fold,
     object_schema,
     parse_object,
@@ -31,32 +28,14 @@ from holdfast.llm import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from holdfast.indexes.graph.extraction import ExtractedRelation, Extraction
-    from holdfast.llm import OnCompletion, Provider
+    from holdfast.indexes.graph.extraction import ExtractedRelation
 
-__all__ = [
-    "RECIPE",
-    "Gathered",
-    "Subject",
-    "SubjectText",
-    "build_prompt",
-    "build_repair_prompt",
-    "digest",
-    "distinct_texts",
-    "format_relation",
-    "gather",
-    "join_texts",
-    "merge",
-    "needs_model",
-    "parse_answer",
-]
-
-DESCRIPTION_LIMIT = 1500  # characters of a description, whoever made it
-MAX_JOINED_TEXTS, MAX_JOINED_TOKENS = 8, 400  # sayings, and tokens of them, that are joined without a model
-MAX_COMPARED_TEXTS = 100  # sayings of which each is looked for in each
-MAX_PROMPT_TOKENS = 6000  # tokens of sayings that a model is given
+DESCRIPTION_LIMIT = 1500  # characters, with or without a model
+MAX_JOINED_TEXTS, MAX_JOINED_TOKENS = 8, 400  # limits for joining without a model
+MAX_COMPARED_TEXTS = 100  # limit for the pairwise comparison
+MAX_PROMPT_TOKENS = 6000  # of texts
 MAX_TOKENS = 1024
 
 SYSTEM = f"""\
@@ -71,130 +50,69 @@ SCHEMA = object_schema(description={"type": "string"})
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SubjectText:
-    """What one chunk of a document says of a subject."""
+    """A text of one document about a subject."""
 
     document: str
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """An entity, by its name, or a relation, by the names of its ends; with all that is said of it."""
-
-    key: tuple[str, ...]  # one of an entity, two of a relation
-    name: str  # as it is written most often
-    kind: str  # of an entity its kind, of a relation its label; the most frequent
-    sayings: tuple[SubjectText, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """Everything that some chunks say, each entity and each relation once, by their keys."""
-
-    entities: tuple[Subject, ...]
-    relations: tuple[Subject, ...]
-
-
-def gather(found: Iterable[tuple[str, Extraction]], key: Callable[[str], str]) -> Gathered:
-    """Make one of the entities and relations that `key` gives the same name; each extraction comes with its document.
-
-    A relation stands between its two ends in either direction. One whose ends have the same key is none, and what has
-    an empty key has no name.
-    """
-    entities, relations = _Pile(), _Pile()
-    for document, extraction in found:
-        for entity in extraction.entities:
-            if name := key(entity.name):
-                saying = SubjectText(document=document, text=entity.description)
-                entities.add((name,), entity.name, entity.kind, saying)
-        for relation in extraction.relations:
-            ends = sorted((key(name), name) for name in (relation.source, relation.target))
-            if ends[0][0] and ends[0][0] != ends[1][0]:  # sorted: an empty key comes first
-                names = " ↔ ".join(name for _, name in ends)
-                saying = SubjectText(document=document, text=format_relation(relation))
-                relations.add((ends[0][0], ends[1][0]), names, relation.label, saying)
-    return Gathered(entities=entities.subjects(), relations=relations.subjects())
-
-
 def format_relation(relation: ExtractedRelation) -> str:
-    """Return what is said by a relation, with who does it to whom: merged, its ends have no order any more."""
+    """Return a relation as one line with its direction, which the key of a merged relation loses."""
     return f"{relation.source} → {relation.label} → {relation.target}: {relation.description}"
 
 
-class _Pile:
-    """What is said, by the key of the subject it is said of."""
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[str, ...], Counter[str]] = {}
-        self._kinds: dict[tuple[str, ...], Counter[str]] = {}
-        self._sayings: dict[tuple[str, ...], set[SubjectText]] = {}
-
-    def add(self, key: tuple[str, ...], name: str, kind: str, saying: SubjectText) -> None:
-        self._names.setdefault(key, Counter())[name] += 1
-        self._kinds.setdefault(key, Counter())[kind] += 1
-        self._sayings.setdefault(key, set()).add(saying)
-
-    def subjects(self) -> tuple[Subject, ...]:
-        return tuple(
-            Subject(
-                key=key,
-                name=most_frequent(self._names[key]),
-                kind=most_frequent(self._kinds[key]),
-                sayings=tuple(sorted(sayings)),
-            )
-            for key, sayings in sorted(self._sayings.items())
-        )
-
-
 def most_frequent(counted: Counter[str]) -> str:
-    """Return the most frequent, of several the first by the alphabet."""
-    return min(counted, key=lambda one: (-counted[one], one))
+    """Return the most frequent string; among equals the first in alphabetical order."""
+    return min(counted, key=lambda text: (-counted[text], text))
 
 
-def distinct_texts(sayings: Iterable[SubjectText]) -> tuple[str, ...]:
-    """Return what is said, nothing twice, from all documents in turn; among few, nothing that another one contains.
+def distinct_texts(texts: Iterable[SubjectText]) -> tuple[str, ...]:
+    """Return the texts without duplicates, alternating between documents.
 
-    The order and the number of times it is said make no difference.
+    Among at most `MAX_COMPARED_TEXTS`, a text inside another one is dropped as well. Order and repetition of the input
+    make no difference.
     """
-    heard: dict[str, SubjectText] = {}
-    for saying in sayings:
-        plain = SubjectText(document=saying.document, text=to_single_line(saying.text, DESCRIPTION_LIMIT))
+    distinct: dict[str, SubjectText] = {}
+    for text in texts:
+        plain = SubjectText(document=text.document, text=to_single_line(text.text, DESCRIPTION_LIMIT))
         key = fold(plain.text)
-        if key and (key not in heard or plain < heard[key]):
-            heard[key] = plain
-    if len(heard) <= MAX_COMPARED_TEXTS:
-        heard = {key: heard[key] for key in heard if not any(key != other and key in other for other in heard)}
-    return tuple(_interleave_documents(heard.values()))
+        if key and (key not in distinct or plain < distinct[key]):
+            distinct[key] = plain
+    if len(distinct) <= MAX_COMPARED_TEXTS:
+        distinct = {
+            key: distinct[key] for key in distinct if not any(key != other and key in other for other in distinct)
+        }
+    return tuple(_interleave_documents(distinct.values()))
 
 
-def _interleave_documents(sayings: Iterable[SubjectText]) -> list[str]:
-    """Return the longest of every document first, then the second of every document, and so on."""
+def _interleave_documents(texts: Iterable[SubjectText]) -> list[str]:
+    """Return the longest text of every document, then the second longest of every document, and so on."""
     rank: Counter[str] = Counter()
     ranked = []
-    for saying in sorted(sayings, key=lambda one: (-len(one.text), one.text)):
-        ranked.append((rank[saying.document], saying.document, saying.text))
-        rank[saying.document] += 1
+    for text in sorted(texts, key=lambda text: (-len(text.text), text.text)):
+        ranked.append((rank[text.document], text.document, text.text))
+        rank[text.document] += 1
     return [text for _, _, text in sorted(ranked)]
 
 
-def needs_model(said: Sequence[str]) -> bool:
-    """Tell whether so much is said that a language model shall merge it; `said` is what `texts` returned."""
-    return len(said) > MAX_JOINED_TEXTS or sum(map(estimate_tokens, said)) > MAX_JOINED_TOKENS
+def needs_model(texts: Sequence[str]) -> bool:
+    """Return whether the texts (from `distinct_texts`) are too many or too long to be joined without a model."""
+    return len(texts) > MAX_JOINED_TEXTS or sum(map(estimate_tokens, texts)) > MAX_JOINED_TOKENS
 
 
-def join_texts(said: Sequence[str]) -> str:
-    """Return what is said as one description without a model, within its bounds."""
-    return shorten("\n".join(said), DESCRIPTION_LIMIT)
+def join_texts(texts: Sequence[str]) -> str:
+    """Return one description without a model."""
+    return shorten("\n".join(texts), DESCRIPTION_LIMIT)
 
 
-def digest(name: str, said: Iterable[str]) -> str:
-    """Return the hash under which a merge of this is remembered, whatever the order."""
-    return hashlib.sha256(json.dumps([name, sorted(_take_fitting(said))]).encode()).hexdigest()
+def digest(name: str, texts: Iterable[str]) -> str:
+    """Return a hash of the prompt input, independent of the order of the texts."""
+    return hashlib.sha256(json.dumps([name, sorted(_take_fitting(texts))]).encode()).hexdigest()
 
 
-def build_prompt(name: str, said: Iterable[str]) -> Prompt:
-    """Return the prompt that merges what is said of one subject; the same for the same digest."""
-    listed = "\n".join(f"- {text}" for text in sorted(_take_fitting(said)))
+def build_prompt(name: str, texts: Iterable[str]) -> Prompt:
+    """Return the prompt; equal digests give equal prompts."""
+    listed = "\n".join(f"- {text}" for text in sorted(_take_fitting(texts)))
     parts = wrap_untrusted([("subject", to_single_line(name, DESCRIPTION_LIMIT)), ("passages", listed)])
     return Prompt(
         system=SYSTEM,
@@ -213,20 +131,10 @@ def parse_answer(answer: str) -> str:
     return description
 
 
-def merge(
-    provider: Provider, name: str, sayings: Iterable[SubjectText], *, paid: OnCompletion | None = None
-) -> tuple[str, Usage]:
-    """Make one description, by the model only if it is needed; `bad_answer` if neither of its answers can be used."""
-    said = distinct_texts(sayings)
-    if not needs_model(said):
-        return join_texts(said), Usage()
-    return call_structured(provider, build_prompt(name, said), parse_answer, paid=paid)
-
-
-def _take_fitting(said: Iterable[str]) -> list[str]:
-    """Return as many of the first as a model is given; what is beyond changes nothing and costs nothing."""
+def _take_fitting(texts: Iterable[str]) -> list[str]:
+    """Return the first texts that fit into the prompt; further texts change neither prompt nor digest."""
     room, taken = MAX_PROMPT_TOKENS, []
-    for text in said:
+    for text in texts:
         room -= estimate_tokens(text) + 1
         if room < 0:
             break

@@ -1,18 +1,17 @@
-"""The slot `merging` of a base: where much is said of an entity or a relation, a model makes one description of it.
+"""The slot `merging` of a base: a model merges many descriptions of an entity or a relation into one.
 
-Chunks come and go one by one, and each notes of whom it says something. One pass reads what was noted, looks at each
-subject once, however many chunks spoke of it, and pays only where what is said is more than can simply be joined and
-differs from what was merged before. What it makes is a memo of all chunks whose words the model was shown, and goes
-with the first of them. Nothing waits for it: until it is done, and whenever a source is no longer served, readers join
-what served chunks say (`indexes.graph.graph_queries`).
+Each added or removed chunk records the subjects that it describes. A pass reads these changes and visits each subject
+once, however many chunks changed. It pays only where the texts are too many to be joined and differ from those merged
+before. The cached answer belongs to all chunks in the prompt and is removed with the first of them. Nothing waits for a
+pass: until it is done, and whenever a source is not served any more, readers join the texts of served chunks
+(`indexes.graph.graph_queries`).
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.catalog import ChunkText, lock_base
+from holdfast.catalog import lock_base
 from holdfast.content.token_estimate import estimate_tokens
 from holdfast.engine import RESTING_STATES, BuildResult, Operation, Request, SlotSpec, SlotState
 from holdfast.errors import Permanent, UnknownBase, WorkError
@@ -26,9 +25,9 @@ from holdfast.indexes.graph.evidence import (
     read_subjects,
     relation_key,
 )
-from holdfast.indexes.graph.index import MERGING_OWNER, delete_merged
-from holdfast.indexes.llm_calls import ChunkLlmCalls
-from holdfast.llm import AnswerLookup, PaidAnswer, answer_key, call_structured, require_budget
+from holdfast.indexes.graph.index import MERGING_OWNER, delete_merged, delete_merged_of_recipe
+from holdfast.indexes.llm_calls import LlmCalls
+from holdfast.llm import AnswerLookup, PaidAnswer, call_structured, require_budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,17 +41,16 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Task
     from holdfast.indexes.base import Tools
     from holdfast.indexes.graph.evidence import Subject
-    from holdfast.llm import MeteredProvider, OnCompletion, PaidAnswerCache, Provider
+    from holdfast.llm import MeteredProvider, PaidAnswerCache, Provider, Usage
 
 MERGING = "merging"  # the kind of the slot
-OWNER = MERGING_OWNER
-MERGING_PRIORITY = 9  # its priority: what changes documents goes first, so that one pass serves many changes
-BEFORE_ALL_CHANGES = -1  # before all times
-CHANGE_BATCH = 500  # changes looked at in one go
+MERGING_PRIORITY = 9  # low: documents go first, so that one pass covers many changes
+BEFORE_ALL_CHANGES = -1
+CHANGE_BATCH = 500
 
 
 class MergeStage(NamedTuple):
-    """One half of a pass: how it is called, and how the changes that are due are read and counted."""
+    """One half of a pass: its name, and the statements that read and count due changes."""
 
     step: int
     name: str
@@ -67,26 +65,31 @@ STAGES = (
 
 
 def request_merge(store: SqlStore, base: str) -> AdmissionResult:
-    """Ask for a pass over a base, by its key; one that is under way is joined, and sees all that is written by now."""
+    """Request a pass over a base; a running pass is joined and includes everything written so far."""
     slots = (SlotSpec(MERGING),)
-    asked = Request(
-        base=base, owner=OWNER, operation=Operation.FORCE, slots=slots, priority=MERGING_PRIORITY, cause="graph_changed"
+    request = Request(
+        base=base,
+        owner=MERGING_OWNER,
+        operation=Operation.FORCE,
+        slots=slots,
+        priority=MERGING_PRIORITY,
+        cause="graph_changed",
     )
 
     def write(tx: Transaction) -> list[Request]:
-        """Take the turn of the base: one that is deleted meanwhile gets no more work."""
+        """Lock the base: a base that was deleted meanwhile gets no more work."""
         now = lock_base(tx, int(base))
         if now is None or now.deleting:
             raise UnknownBase(base)
-        return [asked]
+        return [request]
 
     return store.admit_with(write)[0]
 
 
 def request_due_merges(store: SqlStore) -> int:
-    """Ask for a pass over each base in which something changed and no document is at work; return how many were asked.
+    """Request a pass for each base with changes and without documents at work; return how many were accepted.
 
-    A pass that failed or was cancelled is asked for again only when something has changed since.
+    A failed or cancelled pass is requested again only after another change.
     """
     with store.database.reading() as tx:
         changed: dict[str, list[int]] = {}
@@ -100,7 +103,7 @@ def _is_due(tx: Transaction, base: str, recipes: Sequence[int]) -> bool:
     if tx.run(sql.SELECT_QUEUED_SLOT, base=base) or tx.run(sql.SELECT_RUNNING_SLOT, base=base):
         return False
     since = BEFORE_ALL_CHANGES
-    for state, asked_at in tx.run(sql.SELECT_MERGING_SLOT, base=base, owner=OWNER, kind=MERGING):
+    for state, asked_at in tx.run(sql.SELECT_MERGING_SLOT, base=base, owner=MERGING_OWNER, kind=MERGING):
         if state not in RESTING_STATES:
             return False
         since = BEFORE_ALL_CHANGES if state == SlotState.READY else asked_at
@@ -108,7 +111,7 @@ def _is_due(tx: Transaction, base: str, recipes: Sequence[int]) -> bool:
 
 
 class MergeInput(NamedTuple):
-    """What a model is asked to merge, and the chunks whose words it is shown."""
+    """The input of one merge, and the chunks whose texts are in the prompt."""
 
     name: str
     texts: tuple[str, ...]
@@ -116,53 +119,45 @@ class MergeInput(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """What asking costs, about, with the longest answer that there can be."""
+        """The estimated cost with the longest possible answer."""
         return estimate_tokens(merge_prompt.build_prompt(self.name, self.texts).text) + merge_prompt.MAX_TOKENS
 
 
 class MergePlan(NamedTuple):
-    """What was seen of some changed subjects: those to ask a model about, and those whose description is no more."""
+    """The subjects to merge, and those whose merged description is obsolete."""
 
-    to_merge: dict[SubjectKey, tuple[str, MergeInput]]  # with the name under which the answer is remembered
+    to_merge: dict[SubjectKey, tuple[str, MergeInput]]  # with the cache key
     to_delete: list[SubjectKey]
 
 
-class DescriptionMerger(ChunkLlmCalls):
-    """Asks a model about subjects; each answer is remembered for all chunks that it was made from."""
+class DescriptionMerger(LlmCalls[MergeInput]):
+    """Calls a model about subjects; each cached answer belongs to all chunks that it was made from."""
 
     def __init__(self, provider: MeteredProvider, memos: PaidAnswerCache) -> None:
         super().__init__(provider, memos, kind=MERGING, recipe=merge_prompt.RECIPE, make=_ask_model)
 
-    def cache_key(self, name: str, said: Sequence[str]) -> str:
-        """Return the name under which the answer is remembered."""
-        return answer_key(self._kind, f"{self.model}/{self._recipe}", merge_prompt.digest(name, said))
-
     def merge(self, base: Base, ticket: Ticket, wanted: Mapping[str, MergeInput]) -> Iterator[dict[str, str]]:
-        """Give out descriptions as they arrive; none comes of what the model refuses, or whose sources are gone."""
+        """Yield descriptions by cache key as they arrive.
+
+        A subject gets none if the model refuses it or one of its source chunks is gone.
+        """
         tenant = base.settings.tenant
-        uses = [AnswerLookup(ticket, name, one.sources) for name, one in wanted.items()]
-        known = self._paid_cache.find_answers(tenant, uses, self._saved_bill)
-        yield {name: value.decode() for name, value in known.items()}
-        pieces = {
-            name: ChunkText(0, (one.name,), json.dumps(one.texts), opening=False)
-            for name, one in wanted.items()
-            if name not in known
-        }
-        require_budget(self._paid_cache, base, sum(wanted[name].tokens for name in pieces))
-        for name, said in self._run_calls(self._provider.charge_to(base, MERGING, ticket=ticket), pieces):
-            if isinstance(said.answer, WorkError):
+        lookups = [AnswerLookup(ticket, key, subject.sources) for key, subject in wanted.items()]
+        known = self._paid_cache.find_answers(tenant, lookups, self._charge)
+        yield {key: value.decode() for key, value in known.items()}
+        unknown = {key: subject for key, subject in wanted.items() if key not in known}
+        require_budget(self._paid_cache, base, sum(subject.tokens for subject in unknown.values()))
+        for key, reply in self._run_calls(self._provider.charge_to(base, MERGING, ticket=ticket), unknown):
+            if isinstance(reply, WorkError):
                 yield {}
             else:
-                usage = said.usage
-                entry = PaidAnswer(
-                    ticket, name, said.answer.encode(), wanted[name].sources, usage.tokens_in, usage.tokens_out
-                )
-                kept = self._paid_cache.store_answers(tenant, [entry], joint=True)
-                yield {name: value.decode() for name, value in kept.items()}
+                entry = PaidAnswer(ticket, key, reply.value, wanted[key].sources, reply.tokens_in, reply.tokens_out)
+                stored = self._paid_cache.store_answers(tenant, [entry], joint=True)
+                yield {key: value.decode() for key, value in stored.items()}
 
 
 class MergingIndexer:
-    """An `Indexer`: builds the slot `merging` of a base."""
+    """An `Indexer` for the slot `merging` of a base."""
 
     def __init__(self, tools: Tools, catalogue: Catalog) -> None:
         self._database = tools.database
@@ -171,7 +166,7 @@ class MergingIndexer:
         self._catalogue = catalogue
 
     def build(self, task: Task) -> BuildResult:
-        """Go over what changed until nothing is left; what comes while the result is published is gone over, too."""
+        """Process changes until none is left, including those that arrive while the result is published."""
         recipes = self._recipes(task)
         base = self._base(task)
         ended = False
@@ -183,34 +178,23 @@ class MergingIndexer:
         return BuildResult()
 
     def remove(self, task: Task) -> None:
-        """Remove everything merged in the base, and what is noted of it."""
+        """Remove all merged descriptions and recorded changes of the base."""
         for recipe in self._recipes(task):
             task.checkpoint(stage="removing")
             with task.guarded() as connection:
-                tx = self._database.wrap_connection(connection)
-                for statement in (
-                    sql.DELETE_SOURCES_OF_RECIPE,
-                    sql.DELETE_MERGED_OF_RECIPE,
-                    sql.DELETE_CHANGES_OF_RECIPE,
-                ):
-                    tx.run(statement, recipe=recipe)
+                delete_merged_of_recipe(self._database.wrap_connection(connection), recipe)
 
     def _publish(self, task: Task, recipes: Sequence[int]) -> bool:
-        """Publish, unless something has changed: whoever noted it may have been told that this pass sees to it."""
+        """Publish and return True; with new changes, whose requests may have joined this pass, return False."""
         try:
             with task.publish(BuildResult()) as connection:
-                self._require_no_changes(self._database.wrap_connection(connection), recipes)
+                _require_no_changes(self._database.wrap_connection(connection), recipes)
         except _NewChangesError:
             return False
         return True
 
-    @staticmethod
-    def _require_no_changes(tx: Transaction, recipes: Sequence[int]) -> None:
-        if any(tx.run(sql.SELECT_ANY_DUE, recipe=recipe, since=BEFORE_ALL_CHANGES) for recipe in recipes):
-            raise _NewChangesError
-
     def _merge_changes(self, task: Task, base: Base, recipe: int, stage: MergeStage) -> None:
-        """Go over what changed of entities, or of relations."""
+        """Process the changes of entities, or of relations."""
         with self._database.reading() as tx:
             ((total,),) = tx.run(stage.count_due, recipe=recipe)
         done = 0
@@ -220,64 +204,73 @@ class MergingIndexer:
                 keys = list(
                     dict.fromkeys((key, "") if not other else relation_key(key, other) for _, key, other in changes)
                 )
-                look = self._plan_merges(tx, base, recipe, keys)
+                plan = self._plan_merges(tx, base, recipe, keys)
             if not changes:
                 return
-            done += len(keys) - len(look.to_merge)
-            total = max(total, done + len(look.to_merge))
+            done += len(keys) - len(plan.to_merge)
+            total = max(total, done + len(plan.to_merge))
             at: dict[str, Any] = {"stage": stage.name, "step": stage.step, "steps": len(STAGES), "total": total}
             task.checkpoint(**at, done=done)
             made: dict[str, str] = {}
-            for some in self._merger.merge(base, task.ticket, dict(look.to_merge.values())):
-                made |= some
+            for descriptions in self._merger.merge(base, task.ticket, dict(plan.to_merge.values())):
+                made |= descriptions
                 task.checkpoint(**at, done=done + len(made))
-            self._write(task, recipe, look, made, [[id_] for id_, _, _ in changes])
-            done += len(look.to_merge)
+            self._write(task, recipe, plan, made, [[id_] for id_, _, _ in changes])
+            done += len(plan.to_merge)
 
     def _plan_merges(self, tx: Transaction, base: Base, recipe: int, keys: Sequence[SubjectKey]) -> MergePlan:
-        """Find out of which subjects a description must be made, and of which there shall be none."""
-        speaks = read_subjects(tx, base.key, recipe, keys)
+        """Return which subjects to merge, and which merged descriptions to delete."""
+        subjects = read_subjects(tx, base.key, recipe, keys)
         before = read_merged(tx, recipe, keys)
-        silent = self._tools.speaker_of(base).chat_model is None
-        places = locate_served_chunks(tx, base.key, recipe, (chunk for one in before.values() for chunk in one.sources))
-        look = MergePlan({}, [])
+        no_model = self._tools.speaker_of(base).chat_model is None
+        locations = locate_served_chunks(
+            tx, base.key, recipe, (chunk for merged in before.values() for chunk in merged.sources)
+        )
+        plan = MergePlan({}, [])
         for key in keys:
-            need = self._to_merge_input(speaks[key]) if key in speaks else None
+            need = self._to_merge_input(subjects[key]) if key in subjects else None
             known = before.get(key)
-            if need is None or silent:
-                look.to_delete.extend([key] if known else [])
-            elif known is None or known.digest != need[0] or not known.sources <= places.keys():
-                look.to_merge[key] = need
-        return look
+            if need is None or no_model:
+                plan.to_delete.extend([key] if known else [])
+            elif known is None or known.digest != need[0] or not known.sources <= locations.keys():
+                plan.to_merge[key] = need
+        return plan
 
     def _to_merge_input(self, subject: Subject) -> tuple[str, MergeInput] | None:
-        """Return what a model is asked of this subject; None if what is said can simply be joined."""
-        said = subject.distinct_texts()
-        if not merge_prompt.needs_model(said):
+        """Return the input for a subject with its cache key; None if its texts can be joined without a model."""
+        texts = subject.distinct_texts()
+        if not merge_prompt.needs_model(texts):
             return None
-        told = {
-            line[2:] for line in merge_prompt.build_prompt(subject.name, said).text.split("\n") if line.startswith("- ")
+        shown = {
+            line[2:]
+            for line in merge_prompt.build_prompt(subject.name, texts).text.split("\n")
+            if line.startswith("- ")
         }
-        sources = subject.find_sources(text for text in said if text in told)
-        return self._merger.cache_key(subject.name, said), MergeInput(subject.name, said, sources)
+        sources = subject.find_sources(text for text in texts if text in shown)
+        return self._merger.cache_key(merge_prompt.digest(subject.name, texts)), MergeInput(
+            subject.name, texts, sources
+        )
 
     def _write(
-        self, task: Task, recipe: int, look: MergePlan, made: Mapping[str, str], changes: Sequence[Sequence[int]]
+        self, task: Task, recipe: int, plan: MergePlan, made: Mapping[str, str], changes: Sequence[Sequence[int]]
     ) -> None:
-        """Keep what was made, if all its sources are still served, and cross out what was noted."""
+        """Write the descriptions whose sources are all served, and delete the processed changes."""
         with task.guarded() as connection:
             tx = self._database.wrap_connection(connection)
-            places = locate_served_chunks(
-                tx, task.ticket.key.base, recipe, (chunk for _, one in look.to_merge.values() for chunk in one.sources)
+            locations = locate_served_chunks(
+                tx,
+                task.ticket.key.base,
+                recipe,
+                (chunk for _, subject in plan.to_merge.values() for chunk in subject.sources),
             )
-            kept = {
-                key: (made[name], name, one.sources)
-                for key, (name, one) in look.to_merge.items()
-                if name in made and places.keys() >= set(one.sources)
+            current = {
+                key: (made[name], name, subject.sources)
+                for key, (name, subject) in plan.to_merge.items()
+                if name in made and locations.keys() >= set(subject.sources)
             }
-            delete_merged(tx, recipe, [*look.to_delete, *look.to_merge])
-            tx.run(sql.INSERT_MERGED, [[recipe, *key, text, name] for key, (text, name, _) in kept.items()])
-            rows = [[recipe, *key, chunk] for key, (_, _, sources) in kept.items() for chunk in sources]
+            delete_merged(tx, recipe, [*plan.to_delete, *plan.to_merge])
+            tx.run(sql.INSERT_MERGED, [[recipe, *key, text, name] for key, (text, name, _) in current.items()])
+            rows = [[recipe, *key, chunk] for key, (_, _, sources) in current.items() for chunk in sources]
             tx.run(sql.INSERT_MERGED_SOURCES, rows)
             tx.run(sql.DELETE_CHANGES, changes)
 
@@ -292,10 +285,13 @@ class MergingIndexer:
 
 
 class _NewChangesError(Exception):
-    """Something changed while the result was about to be published."""
+    """A change arrived before the result was published."""
 
 
-def _ask_model(provider: Provider, piece: ChunkText, paid: OnCompletion) -> str:
-    """Ask the model about one subject: its name is the heading, and what is said of it the text."""
-    prompt = merge_prompt.build_prompt(piece.headings[0], json.loads(piece.text))
-    return call_structured(provider, prompt, merge_prompt.parse_answer, paid=paid)[0]
+def _require_no_changes(tx: Transaction, recipes: Sequence[int]) -> None:
+    if any(tx.run(sql.SELECT_ANY_DUE, recipe=recipe, since=BEFORE_ALL_CHANGES) for recipe in recipes):
+        raise _NewChangesError
+
+
+def _ask_model(provider: Provider, subject: MergeInput) -> tuple[str, Usage]:
+    return call_structured(provider, merge_prompt.build_prompt(subject.name, subject.texts), merge_prompt.parse_answer)

@@ -1,6 +1,6 @@
-"""What one chunk adds to the graph: the names that rules see in it, and what a language model found, under one key.
+"""The rows of one chunk in the graph: names found by rules and entities found by a model, joined by key.
 
-It depends on the chunk and on the model's answer alone, so it is the same whenever and by whomever it is written.
+The rows depend only on the chunk and the answer of the model, so every worker writes the same.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ NAMED_ROLE = "named"  # the role of a name that a chunk mentions
 
 
 class GraphRows(NamedTuple):
-    """Cells ready to be written, by table."""
+    """Rows to be written, by table."""
 
     names: list[list[Any]]  # recipe, chunk, key, role, label, kind, description
     relations: list[list[Any]]  # recipe, chunk, source, target, label, description
-    changes: list[list[Any]]  # recipe, key, other, chunk: of what something new is said
+    changes: list[list[Any]]  # recipe, key, other, chunk
 
 
 def build_rule_rows(recipe: int, piece: ChunkText) -> list[list[Any]]:
-    """Return what a chunk defines and names, each key once: recipe, chunk, key, role, label."""
+    """Return the names that a chunk defines or mentions, each key once: recipe, chunk, key, role, label."""
     title = piece.headings[0] if piece.headings else ""
     rows = [
-        [one.key, str(one.origin), one.text] for one in find_definitions(piece.text, title=title, first=piece.opening)
+        [name.key, str(name.origin), name.text]
+        for name in find_definitions(piece.text, title=title, first=piece.opening)
     ]
     known = {row[0] for row in rows}
-    rows += [[one.key, NAMED_ROLE, one.text] for one in find_names(piece.text) if one.key not in known]
+    rows += [[name.key, NAMED_ROLE, name.text] for name in find_names(piece.text) if name.key not in known]
     return [[recipe, piece.chunk, *row] for row in rows]
 
 
 def build_model_rows(recipe: int, piece: ChunkText, found: Extraction) -> GraphRows:
-    """Join what a model found to what rules see: an entity is described in the row of its name, if there is one.
+    """Join the extraction of a model to the names found by rules: an entity shares the row of its name.
 
-    What has no key is no name, and a relation whose ends have the same key is none.
+    Entities without a key and relations between equal keys are dropped.
     """
     rows = {row[2]: [*row, "", ""] for row in build_rule_rows(recipe, piece)}
     for entity in found.entities:
-        if one := name_key(entity.name):
-            row = rows.setdefault(one, [recipe, piece.chunk, one, NAMED_ROLE, entity.name, "", ""])
+        if key := name_key(entity.name):
+            row = rows.setdefault(key, [recipe, piece.chunk, key, NAMED_ROLE, entity.name, "", ""])
             row[5] = row[5] or entity.kind
             row[6] = _join_descriptions(row[6], entity.description)
     relations = []
@@ -57,12 +58,12 @@ def build_model_rows(recipe: int, piece: ChunkText, found: Extraction) -> GraphR
 
 
 def _changes(entities: Any, relations: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Name each subject of which the chunk says something, once."""
-    told = {(row[2], "", row[1]) for row in entities if row[6]}
-    told |= {(row[2], row[3], row[1]) for row in relations}
+    """Return each subject that the chunk describes, once."""
+    subjects = {(row[2], "", row[1]) for row in entities if row[6]}
+    subjects |= {(row[2], row[3], row[1]) for row in relations}
     recipe = next((row[0] for row in entities), None)
-    return [[recipe, *one] for one in sorted(told)]
+    return [[recipe, *subject] for subject in sorted(subjects)]
 
 
-def _join_descriptions(one: str, other: str) -> str:
-    return one if other in one else f"{one} {other}".strip()
+def _join_descriptions(first: str, second: str) -> str:
+    return first if second in first else f"{first} {second}".strip()

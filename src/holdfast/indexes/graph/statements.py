@@ -1,8 +1,7 @@
-"""Every statement about names, relations and what is merged of them, each with a name; the same on both databases.
+"""Statements about names, relations and merged descriptions, the same on both databases.
 
-`SELECT_SERVED_MENTIONS` is derived from the catalog's `SELECT_SERVED_CHUNKS`, so that what may be shown is decided in
-one place. A change is *due*
-when the chunk that came is served, or the chunk that went is gone: a description merged between would leave it out.
+`SELECT_SERVED_MENTIONS` derives from `SELECT_SERVED_CHUNKS` of the catalog, so that one place decides what is served. A
+change is *due* when its chunk is served, or removed. A description merged before that would leave the chunk out.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.catalog import (
     BASE_OPEN,
@@ -38,18 +36,6 @@ from holdfast.indexes.graph.tables import graph_changes, graph_chunks, merged, m
 
 RECIPE = int_param("recipe")
 
-# ---------------------------------------------------------------- names and relations of chunks
-
-_row = batch(chunk_id=int)
-SELECT_WRITTEN_CHUNKS = select(graph_chunks.c.chunk_id).select_from(
-    graph_chunks.join(_row, and_(graph_chunks.c.recipe == RECIPE, graph_chunks.c.chunk_id == _row.c.chunk_id))
-)
-_row = batch(recipe=int, chunk_id=int)
-INSERT_WRITTEN_CHUNKS = (
-    upsert(graph_chunks)
-    .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
-    .on_conflict_do_nothing()
-)
 _row = batch(recipe=int, chunk_id=int, key=str, role=str, label=str)
 PUT_NAMES = insert(names).from_select([*_row.c.keys()], select(*_row.c))
 _row = batch(recipe=int, chunk_id=int, key=str, role=str, label=str, kind=str, description=str)
@@ -65,13 +51,6 @@ DROP_RELATIONS = delete(relations).where(
 DELETE_WRITTEN_CHUNKS = delete(graph_chunks).where(
     graph_chunks.c.recipe == RECIPE, graph_chunks.c.chunk_id.in_(select(_row.c.chunk_id))
 )
-SCAN_WRITTEN_CHUNKS = (
-    select(graph_chunks.c.chunk_id)
-    .where(graph_chunks.c.recipe == RECIPE, graph_chunks.c.chunk_id > int_param("after"))
-    .order_by(graph_chunks.c.chunk_id)
-    .limit(LIMIT)
-)
-
 _row = batch(chunk_id=int)
 SELECT_NAMES_OF_CHUNKS = select(names.c.chunk_id, names.c.key, names.c.role).select_from(
     names.join(_row, and_(names.c.recipe == RECIPE, names.c.chunk_id == _row.c.chunk_id))
@@ -99,8 +78,6 @@ SELECT_DEFINITIONS = (
     .limit(LIMIT)
 )
 COUNT_DEFINITIONS = select(func.count()).where(names.c.recipe == RECIPE, names.c.id <= int_param("until"), _defines)
-
-# ---------------------------------------------------------------- what chunks say, to be checked before it is shown
 
 SELECT_SERVED_MENTIONS = SELECT_SERVED_CHUNKS.with_only_columns(chunks.c.id, owners.c.owner, items.c.name)
 
@@ -153,8 +130,6 @@ SELECT_COMMON_KEYS = (
     .limit(LIMIT)
 )
 
-# ---------------------------------------------------------------- what is merged
-
 _row = batch(key=str, other=str)
 SELECT_MERGED = select(merged.c.key, merged.c.other, merged.c.description, merged.c.digest).select_from(
     merged.join(_row, and_(merged.c.recipe == RECIPE, merged.c.key == _row.c.key, merged.c.other == _row.c.other))
@@ -184,8 +159,6 @@ SELECT_SUBJECTS_MERGED_FROM = (
 )
 DELETE_MERGED_OF_RECIPE = delete(merged).where(merged.c.recipe == RECIPE)
 DELETE_SOURCES_OF_RECIPE = delete(_sources).where(_sources.c.recipe == RECIPE)
-
-# ---------------------------------------------------------------- what changed
 
 _row = batch(recipe=int, key=str, other=str, chunk_id=int)
 NOTE_CHANGES = insert(graph_changes).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
@@ -268,8 +241,6 @@ DELETE_CHANGES_OF_UNRELATED = delete(graph_changes).where(
 _row = batch(id=int)
 DELETE_CHANGES = delete(graph_changes).where(graph_changes.c.id.in_(select(_row.c.id)))
 DELETE_CHANGES_OF_RECIPE = delete(graph_changes).where(graph_changes.c.recipe == RECIPE)
-
-# ---------------------------------------------------------------- when to merge
 
 _kind: ColumnElement[str] = literal_column("'graph'")
 _has_changes = select(graph_changes.c.id).where(graph_changes.c.recipe == recipes.c.id).correlate(recipes).exists()

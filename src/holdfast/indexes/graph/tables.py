@@ -1,7 +1,7 @@
-"""The schema of merged descriptions, and of the list of what changed in a graph.
+"""The schema of the graph: names, relations, merged descriptions, and changes.
 
-A subject is an entity, by its key, or a relation, by the keys of its two ends: `other` is empty where there is one. Of
-what is merged the ends are in order; of what changed they stand as the chunk has them.
+A subject is an entity, by its key, or a relation, by the keys of its two ends; `other` is empty for an entity. In
+merged tables the ends are sorted; in changes they have the order of the chunk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ merged = Table(
     Column("key", Text, primary_key=True),
     Column("other", Text, primary_key=True),
     Column("description", Text, nullable=False),
-    Column("digest", Text, nullable=False),  # of all that it was made from
+    Column("digest", Text, nullable=False),  # of all input texts
     sqlite_with_rowid=False,
 )
 
@@ -27,7 +27,7 @@ merged_sources = Table(
     Column("recipe", IdType, primary_key=True, autoincrement=False),
     Column("key", Text, primary_key=True),
     Column("other", Text, primary_key=True),
-    Column("chunk_id", IdType, primary_key=True, autoincrement=False),  # its words are in the description
+    Column("chunk_id", IdType, primary_key=True, autoincrement=False),  # its text was in the prompt
     Index("library_merged_sources_chunk", "recipe", "chunk_id"),
     sqlite_with_rowid=False,
 )
@@ -39,14 +39,12 @@ graph_changes = Table(
     Column("recipe", IdType, nullable=False),
     Column("key", Text, nullable=False),
     Column("other", Text, nullable=False),
-    Column("chunk_id", IdType, nullable=False),  # that came or went
+    Column("chunk_id", IdType, nullable=False),  # added or removed
     Column("at", BigInteger, nullable=False),
     Index("library_graph_changes_subject", "recipe", "key", "other"),
     Index("library_graph_changes_chunk", "recipe", "chunk_id"),
     sqlite_autoincrement=True,
 )
-
-TABLES = (merged, merged_sources, graph_changes)
 
 graph_chunks = Table(
     "library_graph_chunks",
@@ -62,9 +60,9 @@ names = Table(
     Column("id", IdType, primary_key=True),
     Column("recipe", IdType, nullable=False),
     Column("chunk_id", IdType, nullable=False),
-    Column("key", Text, nullable=False),  # what joins the spellings of a name
-    Column("role", Text, nullable=False),  # what the chunk does with it: title, opening, named
-    Column("label", Text, nullable=False),  # as it was written
+    Column("key", Text, nullable=False),  # the same for all spellings of a name
+    Column("role", Text, nullable=False),  # title, opening, named
+    Column("label", Text, nullable=False),  # as written in the chunk
     Column("kind", Text, nullable=False, server_default=""),  # person, place, ...; from a language model only
     Column("description", Text, nullable=False, server_default=""),
     Index("library_names_key", "recipe", "key"),

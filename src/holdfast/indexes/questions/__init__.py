@@ -1,4 +1,4 @@
-"""The index `questions`: chunks by the questions that they answer."""
+"""The index `questions`: finds chunks by the questions that they answer."""
 
 from holdfast.indexes.questions.index import KIND, QuestionsIndex
 from holdfast.indexes.questions.pairs import PairStore, StoredPair, combine_scores, rank_chunks, read_document_pairs

@@ -1,7 +1,7 @@
-"""The index `questions`: chunks by the questions that they answer, which a language model writes.
+"""The index `questions`: finds chunks by the questions that they answer, written by a language model.
 
-What the model said about a chunk is a memo, and so is the vector of every question. So whatever fails later, the same
-text is never paid for twice.
+The model's answer about a chunk and the vector of every question are cached, so the same text is never paid for twice,
+whatever fails later.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from holdfast.indexes.base import NotEnabled
 from holdfast.indexes.llm_calls import ChunkLlmCalls
 from holdfast.indexes.questions.pairs import PairStore
 from holdfast.indexes.questions.prompt import RECIPE, count_wanted_pairs, from_json, to_json, write_pairs
+from holdfast.indexes.store_index import StoreIndex
 from holdfast.indexes.vector.embedding import EmbedderFactory, TextToEmbed
 
 if TYPE_CHECKING:
@@ -26,26 +27,26 @@ if TYPE_CHECKING:
     from holdfast.indexes.base import Found, Tools, Work
     from holdfast.indexes.questions.prompt import QuestionPair
     from holdfast.indexes.vector.embedding import CachedEmbedder
-    from holdfast.llm import OnCompletion, Provider
+    from holdfast.llm import Provider, Usage
 
 KIND = "questions"
-EMBED_BATCH = 100  # chunks whose questions are embedded together
-WRITE_BATCH = 20  # chunks written in one transaction, with all their pairs, words and vectors
+EMBED_BATCH = 100  # chunks whose questions are embedded in one pass
+WRITE_BATCH = 20  # chunks per transaction, with all their pairs, words and vectors
 
 
-class QuestionsIndex:
-    """A chunk is found by the words of its questions and answers, and by the meaning of its questions."""
+class QuestionsIndex(StoreIndex):
+    """Finds a chunk by the words of its questions and answers, and by the meaning of its questions."""
 
     kind = KIND
 
     def __init__(self, tools: Tools) -> None:
         self.pairs = PairStore(tools.database, words_memory=tools.words_memory)
+        super().__init__(self.pairs)
         self._tools = tools
         self._llm_calls = ChunkLlmCalls(tools.speaker, tools.memos, kind=KIND, recipe=RECIPE, make=_ask_model)
         self._embedders = EmbedderFactory(tools)
 
     def spec(self, base: Base) -> Mapping[str, Any]:
-        """Return who writes the questions and how, and how they are found."""
         if base.settings.chat == NO_CHAT:
             raise NotEnabled(
                 "Questions are written by a language model, and this base asks none: its chat is none.",
@@ -71,17 +72,9 @@ class QuestionsIndex:
             "words": tokenize.TOKENIZER_VERSION,
         }
 
-    def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks that nobody was asked about."""
-        have = self.pairs.find_written(recipe.id, chunks)
-        return [chunk for chunk in chunks if chunk not in have]
-
-    def prepare(self, works: Sequence[Work]) -> None:
-        """Nothing is better done together: a language model is asked about one chunk at a time."""
-
     def fill(self, work: Work) -> Mapping[int, WorkError]:
-        """Ask about every chunk that is long enough, and keep the pairs; a short one is done without asking."""
-        asked = [piece for piece in work.pieces if count_wanted_pairs(piece.text)]
+        """Write the pairs of every chunk; a chunk that is too short gets none and costs nothing."""
+        long = [piece for piece in work.pieces if count_wanted_pairs(piece.text)]
         short = {piece.chunk: () for piece in work.pieces if not count_wanted_pairs(piece.text)}
         reached = len(short)
 
@@ -93,21 +86,17 @@ class QuestionsIndex:
         go_on(0)
         refused = self._write_pairs(work, short, go_on)
         ready: dict[int, tuple[QuestionPair, ...]] = {}
-        with closing(self._llm_calls.ask(work.base, work.task.ticket, asked, go_on)) as parts:
-            for said in parts:
-                refused |= said.refused
-                ready |= {chunk: from_json(answer) for chunk, answer in said.answers.items()}
+        with closing(self._llm_calls.ask(work.base, work.task.ticket, long, go_on)) as parts:
+            for part in parts:
+                refused |= part.refused
+                ready |= {chunk: from_json(answer.decode()) for chunk, answer in part.answers.items()}
                 if len(ready) >= EMBED_BATCH:
                     refused |= self._write_pairs(work, ready, go_on)
                     ready = {}
         return refused | self._write_pairs(work, ready, go_on)
 
-    def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
-        """Remove the pairs of chunks, and all that was made of them."""
-        self.pairs.drop(recipe.id, chunks)
-
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
-        """Return the chunks whose best pair fits the query, by words and meaning together."""
+        """Return the chunks whose best pair fits the query by words and meaning, best first."""
         embedder, length = (
             self._embedders.for_model(json.loads(recipe.spec).get("embedding")),
             self.pairs.dimension(recipe.id),
@@ -117,24 +106,10 @@ class QuestionsIndex:
             meaning = embedder.embed_query(recipe.id, query, length)
         return self.pairs.find(recipe.id, query, meaning, limit, within)
 
-    def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
-        """Name the chunks that have their pairs."""
-        return self.pairs.scan(recipe.id, after, limit)
-
-    def forget(self, recipe: Recipe) -> None:
-        """Remove the tables of a recipe."""
-        self.pairs.forget(recipe.id)
-
-    def tend(self, recipe: Recipe) -> None:
-        """Nothing needs to be kept quick."""
-
-    def close(self) -> None:
-        """Nothing was opened."""
-
     def _has_left_provider(self, embedder: CachedEmbedder, recipe: Recipe) -> bool:
-        """Tell whether the base has left this provider; its questions are then found by their words.
+        """Return whether the base has changed to another provider; its questions are then found by words only.
 
-        They may stay as they are for ever, where it asks no language model any more, and shall cost nothing.
+        They may stay for good if the base uses no language model any more, so queries must not cost anything.
         """
         if not embedder.provider.paid:
             return False
@@ -143,7 +118,7 @@ class QuestionsIndex:
     def _write_pairs(
         self, work: Work, ready: Mapping[int, Sequence[QuestionPair]], go_on: Callable[[int], None]
     ) -> dict[int, WorkError]:
-        """Embed the questions of chunks and keep everything; return the chunks with a question that was refused."""
+        """Embed the questions of chunks and write everything; return the chunks with a refused question."""
         vectors, refused = self._embed_questions(work, ready, go_on)
         chunks = [chunk for chunk in ready if chunk not in refused]
         for first in range(0, len(chunks), WRITE_BATCH):
@@ -156,24 +131,24 @@ class QuestionsIndex:
     def _embed_questions(
         self, work: Work, ready: Mapping[int, Sequence[QuestionPair]], go_on: Callable[[int], None]
     ) -> tuple[dict[int, list[bytes]], dict[int, WorkError]]:
-        """Embed questions, one of each chunk at a time, since an embedder knows one text of a chunk."""
+        """Embed one question of each chunk per call, because an embedder accepts one text per chunk."""
         vectors: dict[int, list[bytes]] = {chunk: [] for chunk in ready}
         refused: dict[int, WorkError] = {}
         length, embedder = self.pairs.dimension(work.recipe.id), self._embedders.for_base(work.base)
-        for place in range(max(map(len, ready.values()), default=0)):
+        for position in range(max(map(len, ready.values()), default=0)):
             wants = [
-                TextToEmbed(work.task.ticket, chunk, some[place].question)
-                for chunk, some in ready.items()
-                if place < len(some) and chunk not in refused
+                TextToEmbed(work.task.ticket, chunk, pairs[position].question)
+                for chunk, pairs in ready.items()
+                if position < len(pairs) and chunk not in refused
             ]
             with closing(embedder.embed(work.base, wants, lambda _: go_on(0), length=length)) as parts:
                 for part in parts:
                     refused |= part.refused
-                    for chunk, vector in part.vectors.items():
+                    for chunk, vector in part.answers.items():
                         vectors[chunk].append(vector)
         return vectors, refused
 
 
-def _ask_model(provider: Provider, piece: ChunkText, paid: OnCompletion) -> str:
-    """Ask about one chunk; what is kept is its pairs as JSON."""
-    return to_json(write_pairs(provider, piece.text, piece.headings, paid=paid)[0])
+def _ask_model(provider: Provider, piece: ChunkText) -> tuple[str, Usage]:
+    pairs, usage = write_pairs(provider, piece.text, piece.headings)
+    return to_json(pairs), usage

@@ -1,8 +1,8 @@
-"""Question-and-answer pairs of chunks, and where they are kept.
+"""Question-and-answer pairs of chunks, and their store.
 
-A mark says that a chunk has its pairs, also where there are none to have. Words and vectors of a pair stand on shelves
-under its id. Mark, pairs, words and vectors come in one transaction; they go from the shelves first and the mark last,
-so that whatever is left of a chunk is still found by a scan.
+A mark says that the pairs of a chunk are written, even if there are none. The words and vectors of a pair are in two
+row stores under the id of the pair. One transaction writes mark, pairs, words and vectors. Removal starts with words
+and vectors and ends with the mark, so that a scan still finds a chunk that is removed only in part.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.content.tokenize import parse_query_terms, segment_text
 from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
+from holdfast.indexes.fulltext.index import open_fulltext_store
 from holdfast.indexes.questions import statements as sql
 from holdfast.indexes.questions.prompt import MAX_PAIRS, QuestionPair
+from holdfast.indexes.questions.tables import question_chunks
+from holdfast.indexes.vector.index import open_vector_store
+from holdfast.indexes.written_chunks import WrittenChunks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.db import Database, Transaction
     from holdfast.engine import Slot
-    from holdfast.indexes.fulltext import index as fulltext
-    from holdfast.indexes.vector import index as vector
     from holdfast.llm import Vector
 
-WORDS_PREFIX, VECTORS_PREFIX = "question_words", "question_vectors"  # what the tables of the shelves begin with
-DELETE_BATCH = 50  # chunks removed in one transaction
-VECTOR_SHARE = 0.25  # share of the meaning in a score, since nobody has measured how far this model is to be trusted
+WRITTEN = WrittenChunks(question_chunks)
+WORDS_PREFIX, VECTORS_PREFIX = "question_words", "question_vectors"  # prefixes of table names
+DELETE_BATCH = 50  # chunks per transaction
+VECTOR_SHARE = 0.25  # share of the similarity in a score; the quality of the model is not measured
 
 
 class StoredPair(NamedTuple):
@@ -36,21 +39,21 @@ class StoredPair(NamedTuple):
 
 
 class PairStore:
-    """Keeps pairs by recipe and chunk, and finds them by words and meaning."""
+    """Stores pairs by recipe and chunk, and finds them by words and meaning."""
 
     def __init__(self, database: Database, *, words_memory: int = WORD_CACHE_MEGABYTES) -> None:
         self._database = database
-        self._words, self._vectors = _open_stores(database, words_memory)
+        self._words = open_fulltext_store(database, WORDS_PREFIX, memory=words_memory)
+        self._vectors = open_vector_store(database, VECTORS_PREFIX)
 
-    def find_written(self, recipe: int, chunks: Sequence[int]) -> set[int]:
-        """Return those of the chunks that have their pairs."""
+    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
+        """Return the chunks whose pairs are not written."""
         with self._database.reading() as tx:
-            return {
-                chunk for (chunk,) in tx.run(sql.SELECT_WRITTEN_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
-            }
+            have = WRITTEN.find(tx, recipe, chunks)
+        return [chunk for chunk in chunks if chunk not in have]
 
     def read_pairs(self, recipe: int, chunks: Sequence[int]) -> dict[int, list[StoredPair]]:
-        """Return the pairs of each chunk, in their order."""
+        """Return the pairs of each chunk, in order."""
         found: dict[int, list[StoredPair]] = {chunk: [] for chunk in chunks}
         with self._database.reading() as tx:
             rows = tx.run(sql.SELECT_PAIRS_OF_CHUNKS, [[chunk] for chunk in chunks], recipe=recipe)
@@ -59,23 +62,23 @@ class PairStore:
         return found
 
     def read_vectors(self, recipe: int, ids: Sequence[int]) -> dict[int, Vector]:
-        """Return the vectors of questions; their length is one, or zero."""
+        """Return the vectors of questions by pair id, normalised to length one."""
         return self._vectors.read_vectors(recipe, ids)
 
     def dimension(self, recipe: int) -> int | None:
-        """Return how many numbers the vector of a question has; None if there is none yet."""
+        """Return the dimension of the vectors; None if there is none yet."""
         return self._vectors.dimension(recipe)
 
     def put(self, tx: Transaction, recipe: int, made: Mapping[int, Sequence[tuple[QuestionPair, bytes]]]) -> None:
-        """Keep the pairs of chunks that have none yet, each with the vector of its question."""
-        new = {chunk for (chunk,) in tx.run(sql.INSERT_WRITTEN_CHUNKS, [[recipe, chunk] for chunk in made])}
+        """Write the pairs of chunks that have none yet, each with the vector of its question."""
+        new = WRITTEN.mark(tx, recipe, list(made))
         rows = [
-            [recipe, chunk, place, pair.question, pair.answer]
+            [recipe, chunk, position, pair.question, pair.answer]
             for chunk in made
             if chunk in new
-            for place, (pair, _) in enumerate(made[chunk])
+            for position, (pair, _) in enumerate(made[chunk])
         ]
-        written = {id_: made[chunk][place] for id_, chunk, place in tx.run(sql.PUT_PAIRS, rows)}
+        written = {id_: made[chunk][position] for id_, chunk, position in tx.run(sql.PUT_PAIRS, rows)}
         if written:
             texts = {
                 id_: (segment_text(pair.question), segment_text(pair.answer)) for id_, (pair, _) in written.items()
@@ -84,8 +87,9 @@ class PairStore:
             self._vectors.put(tx, recipe, {id_: vector for id_, (_, vector) in written.items()})
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:
-        """Remove pairs with their words and vectors, the cards that show them, and the marks last."""
-        known = sorted(self.find_written(recipe, chunks))
+        """Remove the pairs of chunks with their words, vectors and cards, and the marks last."""
+        with self._database.reading() as tx:
+            known = sorted(WRITTEN.find(tx, recipe, chunks))
         for first in range(0, len(known), DELETE_BATCH):
             portion = known[first : first + DELETE_BATCH]
             ids = self._ids(recipe, portion)
@@ -102,81 +106,65 @@ class PairStore:
     def find(
         self, recipe: int, query: str, meaning: Vector | None, limit: int, within: Sequence[int] | None
     ) -> list[Found]:
-        """Return the chunks whose best pair fits the query; without a vector of its meaning, by its words alone."""
+        """Return the chunks whose best pair fits the query; without a vector, by words alone."""
         allowed = None if within is None else self._ids(recipe, within)
-        scores = self._score_pairs(
-            recipe, query, meaning, limit * MAX_PAIRS, allowed
-        )  # so many are of `limit` chunks at least
+        pairs = limit * MAX_PAIRS  # enough for `limit` chunks
+        scores = self._score_pairs(recipe, query, meaning, pairs, allowed)
         with self._database.reading() as tx:
             rows = tx.run(sql.SELECT_CHUNKS_OF_PAIRS, [[id_] for id_ in scores], recipe=recipe)
-        return [Found(*one) for one in rank_chunks(scores, dict(rows))[:limit]]
+        return [Found(*hit) for hit in rank_chunks(scores, dict(rows))[:limit]]
 
     def forget(self, recipe: int) -> None:
-        """Remove the tables of a recipe."""
         self._words.forget(recipe)
         self._vectors.forget(recipe)
 
     def scan(self, recipe: int, after: int, limit: int) -> list[int]:
-        """Name the chunks that have their pairs."""
         with self._database.reading() as tx:
-            return [chunk for (chunk,) in tx.run(sql.SCAN_WRITTEN_CHUNKS, recipe=recipe, after=after, limit=limit)]
+            return WRITTEN.scan(tx, recipe, after, limit)
 
     def _score_pairs(
         self, recipe: int, query: str, meaning: Vector | None, limit: int, within: Sequence[int] | None
     ) -> dict[int, float]:
-        """Add up how well pairs fit by words and by meaning, each from what chance gives to the best of its kind."""
-        said = dict(self._words.find(recipe, parse_query_terms(query), limit, within))
-        near: dict[int, float] = {}
+        """Return the combined scores of pairs by words and by meaning."""
+        by_words = dict(self._words.find(recipe, parse_query_terms(query), limit, within))
+        by_meaning: dict[int, float] = {}
         floor = 0.0
         if meaning is not None and meaning.any():
-            near = dict(self._vectors.find(recipe, meaning, limit, within))
-            others, floor = self._vectors.scores(recipe, meaning, [id_ for id_ in said if id_ not in near])
-            near |= others
-        return combine_scores(said, near, floor)
+            by_meaning = dict(self._vectors.find(recipe, meaning, limit, within))
+            others, floor = self._vectors.scores(recipe, meaning, [id_ for id_ in by_words if id_ not in by_meaning])
+            by_meaning |= others
+        return combine_scores(by_words, by_meaning, floor)
 
     def _ids(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        return [one.id for some in self.read_pairs(recipe, chunks).values() for one in some]
+        return [pair.id for pairs in self.read_pairs(recipe, chunks).values() for pair in pairs]
 
 
-def combine_scores(said: Mapping[int, float], near: Mapping[int, float], floor: float) -> dict[int, float]:
-    """Return how well pairs fit, from 0 to 1: by the words they share with a query, and by how near its meaning is."""
-    words, meanings = _normalize_scores(said, 0.0), _normalize_scores(near, floor)
+def combine_scores(by_words: Mapping[int, float], by_meaning: Mapping[int, float], floor: float) -> dict[int, float]:
+    """Return the scores of pairs from 0 to 1, from their word scores and similarities (`floor`: the mean)."""
+    words, meanings = _normalize_scores(by_words, 0.0), _normalize_scores(by_meaning, floor)
     scores = {
         id_: (1 - VECTOR_SHARE) * words.get(id_, 0.0) + VECTOR_SHARE * meanings.get(id_, 0.0)
-        for id_ in {**said, **near}
+        for id_ in {**by_words, **by_meaning}
     }
     return {id_: score for id_, score in scores.items() if score > 0}
 
 
 def rank_chunks(scores: Mapping[int, float], chunks: Mapping[int, int]) -> list[tuple[int, float]]:
-    """Return the chunks of pairs, each with the score of its best pair, best first."""
+    """Return chunks with the score of their best pair, best first."""
     best: dict[int, float] = {}
     for id_, chunk in chunks.items():
         best[chunk] = max(scores[id_], best.get(chunk, 0.0))
-    return sorted(best.items(), key=lambda one: (-one[1], one[0]))
+    return sorted(best.items(), key=lambda hit: (-hit[1], hit[0]))
 
 
 def _normalize_scores(scores: Mapping[int, float], floor: float) -> dict[int, float]:
-    """Measure scores from what chance gives to the best; nothing if even the best is no better than chance."""
+    """Scale scores from 0 at the floor to 1 at the best; empty if the best is not above the floor."""
     span = max(scores.values(), default=floor) - floor
     return {id_: (score - floor) / span for id_, score in scores.items()} if span > 0 else {}
 
 
-def _open_stores(database: Database, words_memory: int) -> tuple[fulltext.FulltextStore, vector.VectorStore]:
-    """Return the shelves for the kind of database: words and vectors, under the ids of pairs."""
-    if database.engine.dialect.name == "sqlite":
-        from holdfast.indexes.sqlite import SqliteFulltextStore, SqliteVectorStore  # noqa: PLC0415 - only what is used
-
-        return SqliteFulltextStore(database, WORDS_PREFIX, memory=words_memory), SqliteVectorStore(
-            database, VECTORS_PREFIX
-        )
-    from holdfast.indexes.postgres import PostgresFulltextStore, PostgresVectorStore  # noqa: PLC0415 - only what is used
-
-    return PostgresFulltextStore(database, WORDS_PREFIX), PostgresVectorStore(database, VECTORS_PREFIX)
-
-
 def read_document_pairs(tx: Transaction, slot: Slot, after: int, limit: int) -> list[tuple[Any, ...]]:
-    """Read the questions and answers of the chunks that a slot serves, from behind a place on."""
+    """Return chunk, question and answer of the pairs that a slot serves, from offset `after`."""
     return tx.run(
         sql.SELECT_PAIRS_IN_LIST,
         recipe=slot.recipe,

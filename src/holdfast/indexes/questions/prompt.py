@@ -1,4 +1,4 @@
-"""Question-and-answer pairs of one chunk: something to find it by, and something to learn it with."""
+"""Question-and-answer pairs of one chunk, for search and for study cards: the prompt, and the check of the answer."""
 # ruff: noqa: RUF001  (the question marks of other languages are meant)
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from holdfast.llm import (
     Prompt,
     Usage,
     build_recipe_name,
-    build_repair_prompt,
     call_structured,
     extract_stems,
     fold,
@@ -31,26 +30,13 @@ from holdfast.llm import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.llm import OnCompletion, Provider
-
-__all__ = [
-    "RECIPE",
-    "QuestionPair",
-    "build_prompt",
-    "build_repair_prompt",
-    "count_wanted_pairs",
-    "from_json",
-    "parse_answer",
-    "remove_duplicate_questions",
-    "to_json",
-    "write_pairs",
-]
+    from holdfast.llm import Provider
 
 QUESTION_LIMIT, ANSWER_LIMIT = 300, 800  # characters
-MIN_TEXT_TOKENS = 16  # tokens of a text that has nothing to ask about
-TOKENS_PER_QUESTION = 120  # tokens of text
+MIN_TEXT_TOKENS = 16  # a shorter text gets no questions
+TOKENS_PER_QUESTION = 120  # of text
 MAX_PAIRS = 8
-MIN_SUPPORTED_SHARE = 0.4  # of the words of an answer must stand in the text
+MIN_SUPPORTED_SHARE = 0.4  # of the words of an answer must occur in the text
 MAX_TOKENS = 2048
 
 SYSTEM = f"""\
@@ -69,7 +55,7 @@ that you know from elsewhere.
 _TEXT: dict[str, Any] = {"type": "string"}
 SCHEMA = object_schema(pairs={"type": "array", "items": object_schema(question=_TEXT, answer=_TEXT)})
 
-# Greek asks with a semicolon, Armenian within a word, Chinese and Japanese may ask by a word alone, and the
+# Greek uses a semicolon, Armenian a mark inside a word, Chinese and Japanese may use a particle alone, and the
 # scripts from Thai to Khmer have no mark. Closing quotes and brackets may follow.
 _QUESTION_END = re.compile(
     r"""
@@ -84,32 +70,29 @@ _OUTER_PUNCTUATION = re.compile(r"\A\W+|\W+\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionPair:
-    """A question that ends as one, and an answer that the text of the chunk supports."""
+    """A question, and an answer that the text of the chunk supports."""
 
     question: str
     answer: str
 
 
 class HasQuestion(Protocol):
-    """Whatever has a question: a pair or a card."""
+    """A pair or a card."""
 
     @property
-    def question(self) -> str:
-        """The question."""
-        ...
+    def question(self) -> str: ...
 
 
 HasQuestionT = TypeVar("HasQuestionT", bound=HasQuestion)
 
 
 def count_wanted_pairs(text: str) -> int:
-    """Return how many pairs a text is good for; 0 if it is too short to ask about."""
+    """Return how many pairs to request for a text; 0 if it is too short."""
     tokens = estimate_tokens(text)
     return 0 if tokens < MIN_TEXT_TOKENS else min(MAX_PAIRS, 1 + tokens // TOKENS_PER_QUESTION)
 
 
 def build_prompt(text: str, headings: Sequence[str] = ()) -> Prompt:
-    """Return the prompt for one chunk."""
     return Prompt(
         system=SYSTEM,
         text=f"{wrap_passage(text, headings)}\n\nReturn at most {count_wanted_pairs(text)} cards on the text as JSON.",
@@ -119,10 +102,10 @@ def build_prompt(text: str, headings: Sequence[str] = ()) -> Prompt:
 
 
 def parse_answer(answer: str, text: str) -> tuple[QuestionPair, ...]:
-    """Check an answer and keep its pairs, each question once, as many as were wanted; ValueError says what is wrong.
+    """Check an answer and return its usable pairs; ValueError says what is wrong with the whole.
 
-    A pair is dropped that has no answer, does not end as a question or is not supported by the text. If none of the
-    questions ends as one, the model did not understand what a question is, and that is an error.
+    A pair is dropped if it has no answer, is not a question, is not supported by the text, or repeats a question. If no
+    question ends as one, the model misunderstood the task, and that is an error.
     """
     items = require_objects(parse_object(answer), "pairs")
     pairs = [
@@ -139,29 +122,27 @@ def parse_answer(answer: str, text: str) -> tuple[QuestionPair, ...]:
     return remove_duplicate_questions(supported)[: count_wanted_pairs(text)]
 
 
-def write_pairs(
-    provider: Provider, text: str, headings: Sequence[str] = (), *, paid: OnCompletion | None = None
-) -> tuple[tuple[QuestionPair, ...], Usage]:
-    """Write the pairs of one chunk, in one turn or two; `bad_answer` if neither can be used."""
+def write_pairs(provider: Provider, text: str, headings: Sequence[str] = ()) -> tuple[tuple[QuestionPair, ...], Usage]:
+    """Return the pairs of one chunk, and the tokens used; raises `bad_answer` like `call_structured`."""
     if not count_wanted_pairs(text):
         return (), Usage()
-    return call_structured(provider, build_prompt(text, headings), partial(parse_answer, text=text), paid=paid)
+    return call_structured(provider, build_prompt(text, headings), partial(parse_answer, text=text))
 
 
 def is_question(question: str) -> bool:
-    """Tell whether this ends as a question does in its language."""
+    """Return whether a text ends as a question does in its language."""
     return _QUESTION_END.search(question) is not None and any(character.isalnum() for character in question)
 
 
 def supports(text: str, answer: str) -> bool:
-    """Tell whether enough words of the answer stand in the text; small words count only if there are no others."""
-    said = set(extract_stems(answer))
-    counted = set(filter(is_significant, said)) or said
+    """Return whether enough words of the answer occur in the text; stop words count only if there are no others."""
+    stems = set(extract_stems(answer))
+    counted = set(filter(is_significant, stems)) or stems
     return bool(counted) and len(counted & set(extract_stems(text))) >= MIN_SUPPORTED_SHARE * len(counted)
 
 
 def remove_duplicate_questions(pairs: Iterable[HasQuestionT]) -> tuple[HasQuestionT, ...]:
-    """Return the first of those that ask the same, in their order; case, width and punctuation make no difference."""
+    """Return the first of each question, in order; case, width and punctuation are ignored."""
     found: dict[str, HasQuestionT] = {}
     for pair in pairs:
         found.setdefault(_OUTER_PUNCTUATION.sub("", fold(pair.question)), pair)
@@ -169,12 +150,12 @@ def remove_duplicate_questions(pairs: Iterable[HasQuestionT]) -> tuple[HasQuesti
 
 
 def to_json(pairs: Sequence[QuestionPair]) -> str:
-    """Write pairs down; equal pairs are equal bytes."""
+    """Serialise pairs; equal pairs give equal bytes."""
     return json.dumps([asdict(pair) for pair in pairs], ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def from_json(written: str) -> tuple[QuestionPair, ...]:
-    """Read what `to_json` wrote; ValueError if it is anything else."""
+    """Parse what `to_json` wrote; ValueError for anything else."""
     items = require_objects({"pairs": json.loads(written)}, "pairs")
     return tuple(
         QuestionPair(question=require_string(item, "question"), answer=require_string(item, "answer")) for item in items

@@ -1,4 +1,4 @@
-"""Every statement about questions and cards, each with a name; the same on both databases."""
+"""Statements about questions and cards, the same on both databases."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from sqlalchemy import (
     and_,
     delete,
     insert,
-    literal_column,
     select,
 )
-from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.catalog import list_entries
 from holdfast.db import LIMIT, batch, int_param
@@ -17,20 +15,6 @@ from holdfast.indexes.questions.tables import cards, question_chunks, question_p
 
 RECIPE = int_param("recipe")
 
-# ---------------------------------------------------------------- pairs of chunks
-
-_row = batch(chunk_id=int)
-SELECT_WRITTEN_CHUNKS = select(question_chunks.c.chunk_id).select_from(
-    question_chunks.join(_row, and_(question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id == _row.c.chunk_id))
-)
-# Returns the chunks that nobody has marked before: whoever marks a chunk writes its pairs.
-_row = batch(recipe=int, chunk_id=int)
-INSERT_WRITTEN_CHUNKS = (
-    upsert(question_chunks)
-    .from_select([*_row.c.keys()], select(*_row.c).where(literal_column("true")))
-    .on_conflict_do_nothing()
-    .returning(question_chunks.c.chunk_id)
-)
 _row = batch(recipe=int, chunk_id=int, place=int, question=str, answer=str)
 PUT_PAIRS = (
     insert(question_pairs)
@@ -64,17 +48,10 @@ _row = batch(id=int)
 SELECT_CHUNKS_OF_PAIRS = select(question_pairs.c.id, question_pairs.c.chunk_id).select_from(
     question_pairs.join(_row, and_(question_pairs.c.id == _row.c.id, question_pairs.c.recipe == RECIPE))
 )
-SCAN_WRITTEN_CHUNKS = (
-    select(question_chunks.c.chunk_id)
-    .where(question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id > int_param("after"))
-    .order_by(question_chunks.c.chunk_id)
-    .limit(LIMIT)
-)
-
 _row = batch(id=int)
 DROP_CARDS = delete(cards).where(cards.c.pair_id.in_(select(_row.c.id)))
 DROP_PAIRS = delete(question_pairs).where(question_pairs.c.id.in_(select(_row.c.id)))
-# A mark stays while the chunk has a pair, so that whatever is left is found by a scan.
+# A mark stays while the chunk has a pair, so that a scan finds what is left.
 _row = batch(chunk_id=int)
 _has_pairs = (
     select(question_pairs.c.id)
@@ -84,5 +61,3 @@ _has_pairs = (
 DELETE_WRITTEN_CHUNKS = delete(question_chunks).where(
     question_chunks.c.recipe == RECIPE, question_chunks.c.chunk_id.in_(select(_row.c.chunk_id)), ~_has_pairs
 )
-
-# ---------------------------------------------------------------- cards of a base

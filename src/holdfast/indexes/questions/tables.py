@@ -1,7 +1,7 @@
-"""The schema of questions and of the cards made of them; the same on both databases.
+"""The schema of questions and of the cards made from them, the same on both databases.
 
-Words and vectors of questions stand on shelves of their own, a table for each recipe, under the ids of pairs (see
-`questions`). Ids of pairs are never used twice, so that a row of a shelf can never be taken for another pair's.
+Words and vectors of questions are in row stores, one table for each recipe, under the ids of pairs (see `pairs`). Ids
+are never reused, so a leftover row cannot be mistaken for that of another pair.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ question_chunks = Table(
     "library_question_chunks",
     metadata,
     Column("recipe", IdType, primary_key=True, autoincrement=False),
-    Column("chunk_id", IdType, primary_key=True, autoincrement=False),  # its pairs are written, however few
+    Column("chunk_id", IdType, primary_key=True, autoincrement=False),  # its pairs are written; it may have none
     sqlite_with_rowid=False,
 )
 
@@ -31,12 +31,12 @@ question_pairs = Table(
     sqlite_autoincrement=True,
 )
 
-# A card is a pair that was chosen, not a copy of it: when the pair goes, nothing of its text is left.
+# A card references a pair and copies nothing, so no text remains when the pair is removed.
 cards = Table(
     "library_cards",
     metadata,
     Column("owner_id", IdType, primary_key=True, autoincrement=False),
-    Column("build", BigInteger, primary_key=True, autoincrement=False),  # fence of the slot that wrote the set
+    Column("build", BigInteger, primary_key=True, autoincrement=False),  # the fence of the slot when it wrote the set
     Column("place", Integer, primary_key=True, autoincrement=False),
     Column("pair_id", IdType, nullable=False),
     Index("library_cards_pair", "pair_id"),

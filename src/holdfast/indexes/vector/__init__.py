@@ -1,1 +1,1 @@
-"""The index `vector`: chunks by their meaning."""
+"""The index `vector`: finds chunks by their meaning."""

@@ -1,4 +1,4 @@
-"""The index `vector`: chunks by what they mean."""
+"""The index `vector`: embeds chunks and finds them by similarity."""
 
 from __future__ import annotations
 
@@ -9,82 +9,68 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found, NotEnabled
-from holdfast.indexes.vector.embedding import WRONG_DIMENSION, EmbedderFactory, TextToEmbed, require_dimension
-from holdfast.llm import no_embedding_model
+from holdfast.indexes.recipe_tables import RowStore
+from holdfast.indexes.store_index import StoreIndex
+from holdfast.indexes.vector.embedding import WRONG_DIMENSION, EmbedderFactory, TextToEmbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from holdfast.catalog import Base, Recipe
-    from holdfast.db import Transaction
+    from holdfast.db import Database, Transaction
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Tools, Work
-    from holdfast.indexes.vector.embedding import CachedEmbedder, ChunkVectors
+    from holdfast.indexes.paid_answers import ChunkResults
+    from holdfast.indexes.vector.embedding import CachedEmbedder
     from holdfast.llm import Provider, Vector
 
 WRITE_BATCH = 250  # vectors written in one transaction
-PROBE = "probe"  # what a provider is asked only to see whether it answers; its kind on the ledger
-VERSION = 1  # of how a chunk becomes the text that is embedded
-# What says that the model cannot be used any more, whatever it is asked.
+PROBE = "probe"  # kind on the ledger of texts that belong to no document
+VERSION = 1  # of the text that is embedded for a chunk
+# Errors that mean that the model cannot be used any more, for any text.
 UNUSABLE_MODEL_CODES = frozenset({"model_unknown", "no_embedding_model", WRONG_DIMENSION})
 
 
-class VectorStore(Protocol):
-    """Where vectors are kept: a table for each recipe."""
-
-    def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks without a vector."""
-        ...
+class VectorStore(RowStore, Protocol):
+    """Keeps the vectors of chunks."""
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
-        """Keep vectors whose chunk has none yet."""
+        """Write vectors of chunks that have none yet."""
         ...
 
     def dimension(self, recipe: int) -> int | None:
-        """Return how many numbers each vector has; None if there is none yet."""
-        ...
-
-    def drop(self, recipe: int, chunks: Sequence[int]) -> None:
-        """Remove vectors."""
+        """Return the length of the vectors; None if there is none yet."""
         ...
 
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
-        """Return the nearest."""
+        """Return the nearest chunks by cosine."""
         ...
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
-        """Return how near the query these chunks are, and how near all are on average."""
+        """Return the cosine of these chunks to the query, and the mean over all chunks."""
         ...
 
     def read_vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
-        """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
-        ...
-
-    def scan(self, recipe: int, after: int, limit: int) -> list[int]:
-        """Name the chunks that have a vector."""
-        ...
-
-    def forget(self, recipe: int) -> None:
-        """Remove the table of a recipe."""
+        """Return the known vectors of these chunks, normalised to length one; a zero vector stays zero."""
         ...
 
     def tend(self, recipe: int) -> None:
-        """Keep queries quick where a recipe has grown large."""
+        """Keep queries fast, for example with an index for a large table."""
         ...
 
 
-class VectorIndex:
-    """Embeds chunks with the headings they stand under."""
+class VectorIndex(StoreIndex):
+    """Embeds each chunk together with its heading path."""
 
     kind = "vector"
 
     def __init__(self, tools: Tools) -> None:
         self._embedders = EmbedderFactory(tools)
-        self._store = open_vector_store(tools)
-        self._prepared: dict[tuple[int, int], bytes] = {}  # by recipe and chunk: made together with other documents
+        self._store = open_vector_store(tools.database)
+        super().__init__(self._store)
+        self._prepared: dict[tuple[int, int], bytes] = {}  # vectors made by `prepare`, by recipe and chunk
 
     def spec(self, base: Base) -> Mapping[str, Any]:
-        """Return the model and the version of the text it is shown."""
         embedder = self._embedders.for_base(base)
         if embedder.provider.embedding_model is None:
             raise NotEnabled(
@@ -92,41 +78,36 @@ class VectorIndex:
             )
         return {"model": embedder.model, "dimension": embedder.provider.dimension, "version": VERSION}
 
-    def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
-        """Return the chunks without a vector."""
-        return self._store.absent(recipe.id, chunks)
-
     def prepare(self, works: Sequence[Work]) -> None:
-        """Embed the texts of many documents in the same calls."""
+        """Embed the texts of many documents in shared calls."""
         self._prepared = {}
         by_recipe: dict[int, list[Work]] = {}
         for work in works:
             by_recipe.setdefault(work.recipe.id, []).append(work)
-        for those in by_recipe.values():
-            first = those[0]
+        for same_recipe in by_recipe.values():
+            first = same_recipe[0]
 
             def go_on(_: int, first: Work = first) -> None:
                 first.task.checkpoint(stage="embedding")
 
             with closing(
-                self._embed(first, [want for work in those for want in _texts_to_embed(work)], go_on)
+                self._embed(first, [want for work in same_recipe for want in _texts_to_embed(work)], go_on)
             ) as parts:
                 for part in parts:
-                    self._prepared |= {(first.recipe.id, chunk): vector for chunk, vector in part.vectors.items()}
+                    self._prepared |= {(first.recipe.id, chunk): vector for chunk, vector in part.answers.items()}
 
     def ready(self, work: Work) -> Mapping[int, bytes] | None:
-        """Return the vectors of a few pieces, if all were made together with those of other documents."""
+        """Return the vectors of a few pieces, if `prepare` has made all of them."""
         wanted = {(work.recipe.id, piece.chunk) for piece in work.pieces}
         if len(work.pieces) > WRITE_BATCH or not self._prepared.keys() >= wanted:
             return None
         return self._take_prepared(work)
 
     def keep(self, tx: Transaction, recipe: int, rows: Mapping[int, bytes]) -> None:
-        """Write vectors."""
         self._store.put(tx, recipe, rows)
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
-        """Embed what is not ready, and keep it."""
+        """Embed the pieces that are not prepared, and write all vectors."""
         ready = self._take_prepared(work)
         self._write_vectors(work, ready)
         wants = [want for want in _texts_to_embed(work) if want.chunk not in ready]
@@ -138,28 +119,23 @@ class VectorIndex:
         go_on(0)
         with closing(self._embed(work, wants, go_on)) as parts:
             for part in parts:
-                self._write_vectors(work, part.vectors)
+                self._write_vectors(work, part.answers)
                 refused |= part.refused
         return refused
 
-    def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
-        """Remove vectors."""
-        self._store.drop(recipe.id, chunks)
-
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
-        """Return the chunks nearest to the meaning of the query."""
         vector = self._embed_query(recipe, query)
         return [] if vector is None else self._store.find(recipe.id, vector, limit, within)
 
     def scores(self, recipe: Recipe, query: str, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
-        """Return how near the query these chunks are, as far as they are known, and how near all are on average."""
+        """Return the similarity of these chunks to the query, and the mean over all chunks."""
         vector = self._embed_query(recipe, query)
         return ({}, 0.0) if vector is None else self._store.scores(recipe.id, vector, chunks)
 
     def get_free_embedder(self, recipe: Recipe) -> Callable[[Sequence[str]], list[Vector]] | None:
-        """Return what embeds as the vectors of this recipe were made; None if that costs money or nobody here can.
+        """Return a function that embeds texts with the model of this recipe; None if that costs money or is impossible.
 
-        What it embeds belongs to no document; the length of each vector is one, or zero.
+        Its vectors are normalised to length one; a zero vector stays zero. Nothing is cached.
         """
         embedder = self._find_embedder(recipe)
         if embedder is None or embedder.provider.paid:
@@ -167,37 +143,15 @@ class VectorIndex:
         return partial(_embed_normalized, embedder.provider.charge_to(None, PROBE))
 
     def read_vectors(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, Vector]:
-        """Return the vectors of chunks, as far as they are known."""
+        """Return the known vectors of these chunks."""
         return self._store.read_vectors(recipe.id, chunks)
 
-    def probe(self, base: Base, recipe: Recipe) -> None:
-        """Ask the provider for one vector; raise a `WorkError` if it gives none, or none that fits the others."""
-        embedder = self._find_embedder(recipe)
-        if embedder is None:
-            raise no_embedding_model()
-        answer = embedder.provider.charge_to(base, PROBE).embed([PROBE])
-        for error in answer.refused.values():
-            raise error
-        require_dimension(answer, self._store.dimension(recipe.id))
-
-    def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
-        """Name the chunks that have a vector."""
-        return self._store.scan(recipe.id, after, limit)
-
-    def forget(self, recipe: Recipe) -> None:
-        """Remove the table of a recipe."""
-        self._store.forget(recipe.id)
-
     def tend(self, recipe: Recipe) -> None:
-        """Keep queries quick where a recipe has grown large."""
         self._store.tend(recipe.id)
-
-    def close(self) -> None:
-        """Nothing was opened."""
 
     def _embed(
         self, work: Work, wants: Sequence[TextToEmbed], go_on: Callable[[int], None]
-    ) -> Generator[ChunkVectors, None, None]:
+    ) -> Generator[ChunkResults, None, None]:
         embedder = self._embedders.for_base(work.base)
         return embedder.embed(work.base, wants, go_on, length=self._store.dimension(work.recipe.id))
 
@@ -207,12 +161,12 @@ class VectorIndex:
                 self.keep(tx, work.recipe.id, vectors)
 
     def _take_prepared(self, work: Work) -> dict[int, bytes]:
-        """Take what is ready for a work; it is not needed a second time."""
+        """Remove and return the prepared vectors of a work; nothing needs them a second time."""
         keys = [(work.recipe.id, piece.chunk) for piece in work.pieces]
         return {key[1]: self._prepared.pop(key) for key in keys if key in self._prepared}
 
     def _embed_query(self, recipe: Recipe, query: str) -> Vector | None:
-        """Embed a query; None where it has no meaning, or there is nothing to compare it with."""
+        """Embed a query; None if the text is empty of meaning, or the index has no vectors."""
         length = self._store.dimension(recipe.id)
         if length is None:
             return None
@@ -226,7 +180,6 @@ class VectorIndex:
 
 
 def model_gone(model: str) -> Permanent:
-    """Say that nobody here embeds with the model that made an index."""
     name = model.rpartition("@")[0]
     return Permanent(
         "embedding_model_gone",
@@ -236,15 +189,14 @@ def model_gone(model: str) -> Permanent:
     )
 
 
-def open_vector_store(tools: Tools) -> VectorStore:
-    """Return the shelf for the kind of database."""
-    if tools.database.engine.dialect.name == "sqlite":
-        from holdfast.indexes.sqlite import SqliteVectorStore  # noqa: PLC0415 - only what is used
+def open_vector_store(database: Database, prefix: str = "vector") -> VectorStore:
+    if database.engine.dialect.name == "sqlite":
+        from holdfast.indexes.sqlite import SqliteVectorStore  # noqa: PLC0415 - load only the dialect in use
 
-        return SqliteVectorStore(tools.database)
-    from holdfast.indexes.postgres import PostgresVectorStore  # noqa: PLC0415 - only what is used
+        return SqliteVectorStore(database, prefix)
+    from holdfast.indexes.postgres import PostgresVectorStore  # noqa: PLC0415 - load only the dialect in use
 
-    return PostgresVectorStore(tools.database)
+    return PostgresVectorStore(database, prefix)
 
 
 def _embed_normalized(provider: Provider, texts: Sequence[str]) -> list[Vector]:

@@ -1,10 +1,11 @@
-"""Vectors of one recipe in memory: a copy of what the database has, made for searching, and never the truth.
+"""Vectors of one recipe in memory, a copy of the database for searching.
 
-Up to `EXACT` rows every vector is compared. Above that the signs of its numbers are compared first, bit by bit, and
-only the best of those are compared exactly; the signs are taken around the mean, which real embeddings are far from.
+Up to `MAX_EXACT_ROWS` rows, a query is compared with every vector. Above that, the signs of the numbers are compared
+first, as bits, and only the best candidates exactly. The signs are relative to the mean vector, because real embeddings
+are far from the origin.
 
-A row costs its numbers (4 bytes each), their signs (an eighth of a byte each) and about 120 bytes beside them. What is
-new is added to what is there; nothing is made again for it until the rows have doubled.
+A row costs 4 bytes for each number, one bit for each sign, and about 120 bytes. New rows are appended; the signs are
+recomputed only when the number of rows has doubled.
 """
 
 from __future__ import annotations
@@ -23,37 +24,37 @@ if TYPE_CHECKING:
     from holdfast.llm import Matrix, Vector
 
 MAX_EXACT_ROWS = 10_000
-RESCORED = 2_000  # the best by signs, of which all are compared exactly
-INITIAL_ROWS = 1_024  # rows a new matrix has room for
-BLOCK_ROWS = 256  # rows that are copied out to be compared: so few stay in the cache until they are
+RESCORED = 2_000  # candidates by sign that are compared exactly
+INITIAL_ROWS = 1_024
+BLOCK_ROWS = 256  # rows per comparison; few enough to stay in the CPU cache
 
 
 @cache
 def _threads() -> ThreadpoolController:
-    """Return the control of the libraries that multiply: two threads on two busy cores wait for each other."""
+    """Return the controller of the BLAS threads: two threads on two busy cores wait for each other."""
     return ThreadpoolController()
 
 
 class VectorCache:
-    """Vectors by chunk."""
+    """Normalised vectors by chunk."""
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
         self._vectors: Matrix = np.zeros((INITIAL_ROWS, dimension), dtype=np.float32)
         self._chunks: NDArray[np.int64] = np.zeros(INITIAL_ROWS, dtype=np.int64)
         self._alive: NDArray[np.bool_] = np.zeros(INITIAL_ROWS, dtype=np.bool_)
-        self._places: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
         self._used = 0
         self._sum: NDArray[np.float64] = np.zeros(dimension, dtype=np.float64)
         self._mean: Vector = np.zeros(dimension, dtype=np.float32)
-        self._mean_row_count = 0  # rows that the mean was taken of
+        self._mean_row_count = 0  # rows when the mean was computed
         self._signs: NDArray[np.uint64] = np.zeros((-(-dimension // 64), 0), dtype=np.uint64)  # by word, not by row
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def add(self, chunks: Sequence[int], vectors: Matrix) -> None:
-        """Add rows; a chunk that is known is replaced. Vectors are brought to length one; zero stays zero."""
+        """Add rows, normalised to length one; a zero vector stays zero. A known chunk is replaced."""
         self.discard(chunks)
         first, self._used = self._used, self._used + len(chunks)
         if self._used > len(self._chunks):
@@ -62,81 +63,81 @@ class VectorCache:
         self._vectors[first : self._used] = vectors / np.where(norms == 0, 1, norms)
         self._chunks[first : self._used] = chunks
         self._alive[first : self._used] = True
-        self._places.update(zip(chunks, range(first, self._used), strict=True))
+        self._positions.update(zip(chunks, range(first, self._used), strict=True))
         self._sum += self._vectors[first : self._used].sum(axis=0, dtype=np.float64)
 
     def discard(self, chunks: Sequence[int]) -> None:
-        """Forget rows, known or not."""
-        places = [place for chunk in chunks if (place := self._places.pop(chunk, None)) is not None]
-        self._alive[places] = False
-        self._sum -= self._vectors[places].sum(axis=0, dtype=np.float64)
+        """Remove rows; unknown chunks are ignored."""
+        positions = [position for chunk in chunks if (position := self._positions.pop(chunk, None)) is not None]
+        self._alive[positions] = False
+        self._sum -= self._vectors[positions].sum(axis=0, dtype=np.float64)
 
     def find(self, query: Vector, limit: int, within: Sequence[int] | None = None) -> list[tuple[int, float]]:
-        """Return the rows nearest to the query by cosine, best first."""
+        """Return the nearest chunks by cosine, best first."""
         norm = float(np.linalg.norm(query))
-        if norm == 0 or not self._places:
+        if norm == 0 or not self._positions:
             return []
         query = (query / norm).astype(np.float32)
         if within is not None:
-            places = np.fromiter(
-                (self._places[one] for one in dict.fromkeys(within) if one in self._places), dtype=np.int64
+            positions = np.fromiter(
+                (self._positions[chunk] for chunk in dict.fromkeys(within) if chunk in self._positions), dtype=np.int64
             )
-            return self._score_exactly(places, query, limit)
+            return self._score_exactly(positions, query, limit)
         if self._used > MAX_EXACT_ROWS:
             return self._score_exactly(self._find_candidates(query, max(RESCORED, 4 * limit)), query, limit)
         with _threads().limit(limits=1, user_api="blas"):
             scores = self._vectors[: self._used] @ query
         scores[~self._alive[: self._used]] = -np.inf
-        return self._ranked(np.arange(self._used), scores, min(limit, len(self._places)))
+        return self._ranked(np.arange(self._used), scores, min(limit, len(self._positions)))
 
     def scores(self, query: Vector, chunks: Sequence[int]) -> dict[int, float]:
-        """Return how near the query these chunks are, as far as they are known."""
+        """Return the cosine of the known chunks among these."""
         return dict(self.find(query, len(chunks), within=chunks))
 
     def vectors(self, chunks: Sequence[int]) -> dict[int, Vector]:
-        """Return the vectors of chunks, as far as they are known; their length is one, or zero."""
-        return {chunk: self._vectors[self._places[chunk]].copy() for chunk in chunks if chunk in self._places}
+        """Return copies of the known vectors of these chunks."""
+        return {chunk: self._vectors[self._positions[chunk]].copy() for chunk in chunks if chunk in self._positions}
 
     def mean_score(self, query: Vector) -> float:
-        """Return how near the query all rows are on average."""
+        """Return the mean cosine over all rows."""
         norm = float(np.linalg.norm(query))
-        if norm == 0 or not self._places:
+        if norm == 0 or not self._positions:
             return 0.0
-        return float(self._sum @ query) / norm / len(self._places)
+        return float(self._sum @ query) / norm / len(self._positions)
 
-    def _score_exactly(self, places: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
-        # Row by row: a product of matrices would wake threads, which costs more than these few rows.
-        scores = np.empty(len(places), dtype=np.float32)
-        room = np.empty((min(BLOCK_ROWS, len(places)), self.dimension), dtype=np.float32)
-        for first in range(0, len(places), BLOCK_ROWS):
-            some = places[first : first + BLOCK_ROWS]
-            rows = self._vectors.take(some, axis=0, out=room[: len(some)], mode="clip")
+    def _score_exactly(self, positions: NDArray[np.int64], query: Vector, limit: int) -> list[tuple[int, float]]:
+        # Not a matrix product: it would wake BLAS threads, which costs more than these few rows.
+        scores = np.empty(len(positions), dtype=np.float32)
+        room = np.empty((min(BLOCK_ROWS, len(positions)), self.dimension), dtype=np.float32)
+        for first in range(0, len(positions), BLOCK_ROWS):
+            block = positions[first : first + BLOCK_ROWS]
+            rows = self._vectors.take(block, axis=0, out=room[: len(block)], mode="clip")
             np.vecdot(rows, query, out=scores[first : first + BLOCK_ROWS])
-        return self._ranked(places, scores, limit)
+        return self._ranked(positions, scores, limit)
 
-    def _ranked(self, places: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
-        """Sort the best; equal scores in the order of their chunks, so that the same query gives the same answer."""
+    def _ranked(self, positions: NDArray[np.int64], scores: Vector, limit: int) -> list[tuple[int, float]]:
+        """Sort the best rows; equal scores by chunk, so that the same query gives the same order."""
         if limit < len(scores):
-            some = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
-            places, scores = places[some], scores[some]
-        chunks = self._chunks[places]
+            best = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
+            positions, scores = positions[best], scores[best]
+        chunks = self._chunks[positions]
         order = np.lexsort((chunks, -scores))[:limit]
         return list(zip(chunks[order].tolist(), scores[order].tolist(), strict=True))
 
     def _find_candidates(self, query: Vector, count: int) -> NDArray[np.int64]:
-        """Return the places whose signs are most like the query's: so many, and those that are as like as the last."""
+        """Return the positions with the fewest different signs: `count`, and all ties with the last."""
         self._update_signs()
-        mine = self._pack_signs(query[None, :])[:, 0]
+        query_signs = self._pack_signs(query[None, :])[:, 0]
         distance = np.zeros(self._used, dtype=np.uint16)
-        for theirs, word in zip(self._signs, mine, strict=True):
-            distance += np.bitwise_count(theirs ^ word)
-        if len(self._places) < self._used:
+        for signs, word in zip(self._signs, query_signs, strict=True):
+            distance += np.bitwise_count(signs ^ word)
+        if len(self._positions) < self._used:
             distance[~self._alive[: self._used]] = 1 + self.dimension
-        last = min(count, len(self._places)) - 1
+        last = min(count, len(self._positions)) - 1
         return np.flatnonzero(distance <= np.partition(distance, last)[last])
 
     def _update_signs(self) -> None:
-        """Take the signs of what is new; of all anew, around a new mean, when the rows have doubled."""
+        """Compute the signs of new rows; of all rows, around a new mean, when the rows have doubled."""
         if self._used > 2 * self._mean_row_count:
             self._mean, self._mean_row_count = self._vectors[: self._used].mean(axis=0), self._used
             self._signs = self._signs[:, :0]
@@ -144,7 +145,7 @@ class VectorCache:
             self._signs = np.concatenate([self._signs, self._pack_signs(self._vectors[signed : self._used])], axis=1)
 
     def _pack_signs(self, vectors: Matrix) -> NDArray[np.uint64]:
-        """Return the signs of the numbers around the mean, 64 to a word; the first words of all, then the second."""
+        """Return the signs relative to the mean, packed into 64-bit words, one row of words per 64 numbers."""
         bits = np.packbits(vectors > self._mean, axis=1)
         whole = np.zeros((len(bits), 8 * len(self._signs)), dtype=np.uint8)
         whole[:, : bits.shape[1]] = bits

@@ -1,0 +1,66 @@
+"""Handlers for the rows of `holdfast.service.routes`: each calls one service method and returns its result."""
+
+from __future__ import annotations
+
+from inspect import Parameter, Signature
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Path, Query
+from fastapi.routing import APIRoute
+
+from holdfast.api.auth import Service
+from holdfast.api.idempotency import IdempotentRoute
+from holdfast.service.routes import PATH_PARAMS, ROUTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.service.routes import Route
+
+
+def make_router() -> APIRouter:
+    """Return a router with every route of the table that has no handler of its own."""
+    router = APIRouter()
+    for tag, routes in ROUTES.items():
+        for route in routes:
+            if not route.by_hand:
+                router.add_api_route(
+                    route.path,
+                    _make_endpoint(route),
+                    methods=[route.verb],
+                    name=route.name,
+                    tags=[tag],
+                    status_code=route.status,
+                    response_model=route.returns,
+                    route_class_override=IdempotentRoute if route.repeatable else APIRoute,
+                )
+    return router
+
+
+def _make_endpoint(route: Route) -> Callable[..., Any]:
+    """Return a function whose signature declares the parameters to FastAPI."""
+
+    def endpoint(service: Service, **given: Any) -> Any:
+        if route.body is not None:
+            body = given.pop("body")
+            given |= {name: getattr(body, name) for name in route.body.model_fields}
+        in_path = [given.pop(name) for name in route.path_names]
+        named = {route.arguments.get(name, name): value for name, value in given.items()}
+        return attrgetter(route.call)(service)(*in_path, **named)
+
+    params = PATH_PARAMS | {param.name: param for param in route.params}
+    in_path = [_declare(name, params[name].type, Path(**params[name].limits)) for name in route.path_names]
+    in_query = [
+        _declare(param.name, param.type, Query(param.default, **param.limits))
+        for param in route.params
+        if param.name not in route.path_names
+    ]
+    body = [_declare("body", route.body)] if route.body else []
+    endpoint.__signature__ = Signature([_declare("service", Service), *in_path, *in_query, *body])  # type: ignore[attr-defined]
+    endpoint.__doc__ = route.method.__doc__
+    return endpoint
+
+
+def _declare(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
