@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from bench.noop import request
+from bench.noop import make_worker, request
 from holdfast.settings import Settings
-from holdfast.wiring import make_worker, open_configured_store, open_scheduler
+from holdfast.wiring import open_configured_store, open_scheduler
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -41,7 +41,7 @@ def measure_crowd() -> Crowd:
         store = open_configured_store(settings)
         alone = sorted(_timed(store, f"alone-{number}") for number in range(400))
         scheduler = open_scheduler(settings)
-        scheduler.start(make_worker(settings, "bench.noop:indexers"))
+        scheduler.start(make_worker(settings))
         try:
             waits, errors = _crowd(settings)
         finally:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.noop import request
+from bench.noop import make_worker, request
 from holdfast.settings import Settings
-from holdfast.wiring import make_worker, open_configured_store, open_scheduler
+from holdfast.wiring import open_configured_store, open_scheduler
 
 POLL_SECONDS = 0.005
 
@@ -40,7 +40,7 @@ def _measure(mode: str, size: int, jobs: int, workers: int = 1) -> OurResult:
         settings = Settings(database=f"sqlite:///{Path(folder) / 'holdfast.db'}", workers=workers, claim_batch=500)
         scheduler = open_scheduler(settings)
         store = open_configured_store(settings)
-        scheduler.start(make_worker(settings, "bench.noop:indexers"))
+        scheduler.start(make_worker(settings))
         try:
             store.admit([request("warm-up")])
             _wait(store)

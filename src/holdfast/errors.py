@@ -5,8 +5,9 @@ HoldfastError
 │   └── MissingExtra        a required package is not installed; names the extra that installs it
 ├── BadRequest              the request is invalid
 │   └── BadArchive          the file is not a valid archive of a base
-├── UnknownOwner, UnknownSlot, UnknownJob, UnknownBase, UnknownItem, UnknownKey, UnknownWebhook, UnknownDelivery,
-│   UnknownEntity           the named thing does not exist
+├── NotFound                the named thing does not exist
+│   └── UnknownOwner, UnknownSlot, UnknownJob, UnknownBase, UnknownItem, UnknownKey, UnknownWebhook, UnknownDelivery,
+│       UnknownEntity
 ├── NameTaken               another base has this name
 ├── BaseFailed              the base must be repaired first
 ├── StateConflict           the current state does not allow the operation
@@ -35,6 +36,8 @@ StopWork is not a HoldfastError: like KeyboardInterrupt it must pass through `ex
 
 from __future__ import annotations
 
+from enum import IntEnum
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,6 +45,22 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from holdfast.engine import Ticket
+
+RETRY_AFTER_SECONDS = 2  # by then a busy database or provider may be free
+
+
+class ExitCode(IntEnum):
+    """How a command of the CLI ends; a script can branch on it."""
+
+    OK = 0  # done, or there was nothing to do
+    FAILED = 1  # tried, and it did not work
+    USAGE = 2  # the command line is invalid
+    NOT_FOUND = 3  # no such base, document, job, key or webhook
+    CONFLICT = 4  # a job or a document prevents it
+    PARTIAL = 5  # some of several requests failed
+    TEMPORARY = 75  # busy, unreachable or out of quota: the same command may work later
+    DENIED = 77  # the key is missing or does not allow this
+    INTERRUPTED = 130  # Ctrl-C
 
 
 class HoldfastError(Exception):
@@ -52,6 +71,9 @@ class HoldfastError(Exception):
     """
 
     code = "internal_error"
+    http_status: HTTPStatus | None = None  # None: not for callers; HTTP reports an internal error
+    http_retry_after: int | None = None  # seconds
+    exit_code = ExitCode.FAILED
 
     def __init__(self, message: str = "", subcode: str = "", /, **params: object) -> None:
         super().__init__(message)
@@ -63,6 +85,7 @@ class BadSettings(HoldfastError):
     """The settings are invalid; nothing was started."""
 
     code = "bad_settings"
+    http_status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class MissingExtra(BadSettings):
@@ -81,13 +104,22 @@ class BadRequest(HoldfastError):
     """The request is invalid; nothing was written."""
 
     code = "bad_request"
+    http_status = HTTPStatus.UNPROCESSABLE_ENTITY
+    exit_code = ExitCode.USAGE
 
 
 class BadArchive(BadRequest):
     """The file is not an archive of a base, is incomplete, or has unexpected contents; nothing of it is kept."""
 
 
-class UnknownOwner(HoldfastError):
+class NotFound(HoldfastError):
+    """The parent of all errors about something that does not exist."""
+
+    http_status = HTTPStatus.NOT_FOUND
+    exit_code = ExitCode.NOT_FOUND
+
+
+class UnknownOwner(NotFound):
     code = "unknown_document"
 
     def __init__(self, base: str, owner: str) -> None:
@@ -97,7 +129,7 @@ class UnknownOwner(HoldfastError):
         )
 
 
-class UnknownSlot(HoldfastError):
+class UnknownSlot(NotFound):
     code = "unknown_index"
 
     def __init__(self, base: str, owner: str, kind: str) -> None:
@@ -107,7 +139,7 @@ class UnknownSlot(HoldfastError):
         )
 
 
-class UnknownJob(HoldfastError):
+class UnknownJob(NotFound):
     code = "unknown_job"
 
     def __init__(self, job: str) -> None:
@@ -117,7 +149,7 @@ class UnknownJob(HoldfastError):
         )
 
 
-class UnknownBase(HoldfastError):
+class UnknownBase(NotFound):
     """The base does not exist, or is being deleted."""
 
     code = "unknown_base"
@@ -130,12 +162,14 @@ class NameTaken(HoldfastError):
     """Another base has this name."""
 
     code = "name_taken"
+    http_status = HTTPStatus.CONFLICT
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is a base {name!r} already; choose another name. Nothing was changed.")
 
 
-class UnknownItem(HoldfastError):
+class UnknownItem(NotFound):
     code = "unknown_document"
 
     def __init__(self, base: str, items: Sequence[object]) -> None:
@@ -143,21 +177,21 @@ class UnknownItem(HoldfastError):
         super().__init__(f"There is no item {names} in base {base!r}; it was never added or has been deleted.")
 
 
-class UnknownKey(HoldfastError):
+class UnknownKey(NotFound):
     code = "unknown_key"
 
     def __init__(self, key: int) -> None:
         super().__init__(f"There is no key {key}; list the keys to see which there are.")
 
 
-class UnknownWebhook(HoldfastError):
+class UnknownWebhook(NotFound):
     code = "unknown_webhook"
 
     def __init__(self, webhook: int) -> None:
         super().__init__(f"There is no webhook {webhook}; it was never created or has been deleted.")
 
 
-class UnknownDelivery(HoldfastError):
+class UnknownDelivery(NotFound):
     code = "unknown_delivery"
 
     def __init__(self, delivery: int) -> None:
@@ -167,7 +201,7 @@ class UnknownDelivery(HoldfastError):
         )
 
 
-class UnknownEntity(HoldfastError):
+class UnknownEntity(NotFound):
     """No visible document mentions the entity."""
 
     code = "unknown_entity"
@@ -180,6 +214,8 @@ class BaseFailed(HoldfastError):
     """The base accepts no documents until it is repaired. It can be deleted."""
 
     code = "base_failed"
+    http_status = HTTPStatus.CONFLICT
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, base: str, reason: str) -> None:
         super().__init__(f"Base {base!r} has failed: {reason} Repair it, or delete it; nothing was changed.")
@@ -189,6 +225,8 @@ class StateConflict(HoldfastError):
     """The current state does not allow the operation; nothing was changed."""
 
     code = "not_now"
+    http_status = HTTPStatus.CONFLICT
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -219,6 +257,8 @@ class PreconditionFailed(HoldfastError):
     """The document has another generation than the caller expected; nothing was changed."""
 
     code = "changed_meanwhile"
+    http_status = HTTPStatus.PRECONDITION_FAILED
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, generation: int) -> None:
         super().__init__(f"The document has changed: its generation is {generation} now. Read it again.")
@@ -229,30 +269,36 @@ class Forbidden(HoldfastError):
     """The API key does not permit the operation."""
 
     code = "forbidden"
+    http_status = HTTPStatus.FORBIDDEN
+    exit_code = ExitCode.DENIED
 
 
 class Unauthorized(Forbidden):
     """The API key is missing, unknown, revoked or expired."""
 
     code = "unauthorized"
+    http_status = HTTPStatus.UNAUTHORIZED
 
 
 class BadSecretKey(HoldfastError):
     """The key that encrypts webhook secrets is missing or has changed."""
 
     code = "secret_key"
+    http_status = HTTPStatus.CONFLICT
 
 
 class BadResponse(HoldfastError):
     """A server did not respond, or not with the API of Holdfast."""
 
     code = "bad_answer"
+    exit_code = ExitCode.TEMPORARY
 
 
 class StaleLease(HoldfastError):
     """The worker no longer holds these slots, so their writes were rejected. Writes for other slots were kept."""
 
     code = "stale_lease"
+    exit_code = ExitCode.CONFLICT
 
     def __init__(self, verb: str, tickets: Sequence[Ticket]) -> None:
         self.verb = verb
@@ -268,12 +314,15 @@ class StoreError(HoldfastError):
     """A database operation failed and was rolled back."""
 
     code = "database_failed"
+    http_status = HTTPStatus.SERVICE_UNAVAILABLE
+    http_retry_after: int | None = RETRY_AFTER_SECONDS
 
 
 class StoreBusy(StoreError):
     """Another program keeps the database locked."""
 
     code = "database_busy"
+    exit_code = ExitCode.TEMPORARY
 
 
 class StoreReadOnly(StoreError):
@@ -284,12 +333,15 @@ class StoreFull(StoreError):
     """The disk is full."""
 
     code = "disk_full"
+    http_status = HTTPStatus.INSUFFICIENT_STORAGE
+    http_retry_after = None
 
 
 class StoreUnavailable(StoreError):
     """The database cannot be reached."""
 
     code = "database_unavailable"
+    exit_code = ExitCode.TEMPORARY
 
 
 class StoreTooNew(StoreError):
@@ -306,6 +358,7 @@ class WorkError(HoldfastError):
     """An indexer raises this to fail an attempt, with a code and parameters."""
 
     code = "provider_failed"
+    http_status = HTTPStatus.BAD_GATEWAY
 
     def __init__(self, code: str, message: str = "", *, params: Mapping[str, str] | None = None) -> None:
         super().__init__(message or code)
@@ -321,6 +374,10 @@ class Transient(WorkError):
     Example:
         raise Transient("rate_limited", retry_after=timedelta(seconds=30))
     """
+
+    http_status = HTTPStatus.SERVICE_UNAVAILABLE
+    http_retry_after: int | None = RETRY_AFTER_SECONDS
+    exit_code = ExitCode.TEMPORARY
 
     def __init__(
         self,

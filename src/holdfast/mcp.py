@@ -1,7 +1,7 @@
-"""A library for language models: the Model Context Protocol, over stdio or HTTP.
+"""Tools for language models: the Model Context Protocol over stdio or HTTP.
 
-Looking is always possible; adding and deleting only where that was switched on. The tools are the calls that every
-interface has. Each error of a tool is JSON with the same code as over HTTP, after the words "Error executing tool".
+Tools that read are always offered; tools that add or delete only with `writes`. They call the operations of the
+service, like every interface. An error of a tool is JSON with the same code as over HTTP, after "Error executing tool".
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(
     writes: bool = False,
     port: int = 0,
 ) -> None:
-    """Serve a library until whoever started this goes away; over HTTP on this machine alone, on a port it prints."""
+    """Serve a library over stdio until the client disconnects, or over HTTP on 127.0.0.1, on a port that it prints."""
     with Holdfast(where, key=key) as library:
         server = make_server(library, writes=writes)
         if not http:
@@ -66,12 +66,12 @@ def run(
 
         with listen("127.0.0.1", port) as listening:
             address = f"http://127.0.0.1:{listening.getsockname()[1]}{HTTP_PATH}"
-            print(f"MCP at {address}", file=sys.stderr, flush=True)  # noqa: T201 - a command that tells its address
+            print(f"MCP at {address}", file=sys.stderr, flush=True)  # noqa: T201 - the output of a command
             make_http_server(server).run(sockets=[listening])
 
 
 def make_http_server(server: MCPServer[Any], **config: Any) -> uvicorn.Server:
-    """Return what serves the tools over HTTP, with the limits and deadlines of every server of ours."""
+    """Return an HTTP server for the tools, with the connection limits and deadlines of the API server."""
     import uvicorn  # noqa: PLC0415 - needed for HTTP alone
 
     from holdfast.api.connections import ConnectionLimits, make_limited_protocol  # noqa: PLC0415
@@ -82,7 +82,7 @@ def make_http_server(server: MCPServer[Any], **config: Any) -> uvicorn.Server:
 
 
 def make_server(library: Holdfast, *, writes: bool = False) -> MCPServer[Any]:
-    """Make a server of a library's tools."""
+    """Return an MCP server with the tools of a library; with `writes`, also those that change documents."""
     server = ToolServer("holdfast", instructions=INSTRUCTIONS, version=__version__)
     tools = McpTools(library)
     offered: dict[Callable[..., Any], ToolAnnotations] = dict.fromkeys(
@@ -97,10 +97,9 @@ def make_server(library: Holdfast, *, writes: bool = False) -> MCPServer[Any]:
 
 
 class ToolServer(MCPServer[Any]):
-    """A server that reports wrong arguments with the code that HTTP has for them."""
+    """A server that reports invalid arguments with the code of HTTP."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
-        """Call a tool."""
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -113,17 +112,17 @@ class ToolServer(MCPServer[Any]):
 
 
 class McpTools:
-    """What a language model can do with a library."""
+    """The tools. Their docstrings are the descriptions that language models read."""
 
     def __init__(self, library: Holdfast) -> None:
         self._library = library
 
     def list_bases(self, context: Context[Any, Any]) -> list[dict[str, Any]]:
         """List the bases: collections of documents that are searched together."""
-        side = self._service_for(context)
+        service = self._service_for(context)
         return [
-            {"name": base.name, "status": base.status, "documents": side.bases.counts(base.name).documents}
-            for base in side.bases.list()
+            {"name": base.name, "status": base.status, "documents": service.bases.counts(base.name).documents}
+            for base in service.bases.list()
         ]
 
     def search(self, base: str, query: str, context: Context[Any, Any], limit: int = 5) -> dict[str, Any]:
@@ -169,7 +168,7 @@ class McpTools:
         return _to_jsonable(self._service_for(context).documents.delete(base, document))
 
     def _service_for(self, context: Context[Any, Any]) -> Any:
-        """Return the library as whoever asks sees it: over HTTP by his key, where there are keys."""
+        """Return the operations with the rights of the caller: over HTTP, those of its key if keys exist."""
         request = context.request_context.request
         library = self._library.local
         if request is None or library is None or not library.keys.any_created():
@@ -182,12 +181,12 @@ class McpTools:
 
 
 def _report_errors(tool: Callable[P, T]) -> Callable[P, T]:
-    """Report the errors of a tool with the codes that every interface has."""
+    """Return a tool that reports errors as JSON with the codes of `holdfast.errors`."""
 
     @wraps(tool)
-    def explained(*given: P.args, **named: P.kwargs) -> T:
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return tool(*given, **named)
+            return tool(*args, **kwargs)
         except HoldfastError as error:
             raise ToolError(_error_json(error.code, str(error), **_error_details(error))) from error
         except Exception as error:
@@ -196,7 +195,7 @@ def _report_errors(tool: Callable[P, T]) -> Callable[P, T]:
                 _error_json("internal_error", "An unexpected error; the log of the server has it.")
             ) from error
 
-    return explained
+    return call
 
 
 def _error_details(error: HoldfastError) -> dict[str, Any]:

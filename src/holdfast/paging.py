@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 
@@ -19,6 +19,20 @@ class Page(Generic[T]):
     items: list[T]
     next_cursor: str | None = None
     total: int | None = None
+
+
+def read_all_pages(read: Callable[[str | None], Page[T]]) -> Iterator[T]:
+    """Yield the items of all pages; `read` takes a cursor, None for the first page.
+
+    for document in read_all_pages(lambda cursor: library.documents.list("handbook", cursor=cursor)): ...
+    """
+    cursor = None
+    while True:
+        page = read(cursor)
+        yield from page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -1,7 +1,9 @@
-"""Every number and address in one table, read once at the edge.
+"""All settings, read once from the environment.
 
-Each field is an environment variable: `lease` is `HOLDFAST_LEASE`. Durations are written as seconds or with a
-unit: `90`, `30s`, `45m`, `6h`, `30d`. A contradiction is refused before anything starts.
+Each field is an environment variable: `lease` is `HOLDFAST_LEASE`. Durations are written as seconds or with a unit:
+`90`, `30s`, `45m`, `6h`, `30d`. Contradictory settings are refused before anything starts.
+
+    settings = Settings.from_environment()
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ import re
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine import RetryPolicy, Rules
 from holdfast.errors import BadSettings
-from holdfast.url_secrets import mask_secrets
+from holdfast.url_secrets import MASK, mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,8 +48,15 @@ POSITIVE_COUNTS = (
     "streams_per_key",
 )
 UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-MAX_DURATION = timedelta(days=36_500)  # a hundred years; a database could not count much further
+MAX_DURATION = timedelta(days=36_500)  # a hundred years, so that times fit into the database
 DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+
+
+class DescribedSetting(NamedTuple):
+    name: str
+    value: Any
+    meaning: str
+    secret: bool
 
 
 def _setting(default: Any, meaning: str, *, secret: bool = False) -> Any:
@@ -56,7 +65,7 @@ def _setting(default: Any, meaning: str, *, secret: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What can be set, with its default and its meaning."""
+    """Each setting with its default and its meaning. Invalid values raise `BadSettings`."""
 
     home: str = _setting(
         "", "folder of everything; empty: `holdfast` in the folder where your programs keep their data"
@@ -132,14 +141,26 @@ class Settings:
         self._check_choices()
 
     def __repr__(self) -> str:
-        shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
+        shown = (f"{setting.name}={getattr(self, setting.name)!r}" for setting in fields(self) if setting.repr)
         return mask_secrets(f"Settings({', '.join(shown)})")
 
+    def describe(self) -> list[DescribedSetting]:
+        """Return all settings for display, with secrets masked."""
+        return [
+            DescribedSetting(
+                setting.name,
+                _mask(getattr(self, setting.name), secret=not setting.repr),
+                setting.metadata["meaning"],
+                secret=not setting.repr,
+            )
+            for setting in fields(self)
+        ]
+
     def _fill_defaults(self) -> None:
-        """Fill in what follows from the home folder."""
+        """Set the paths that follow from the home folder."""
         home = Path(self.home).expanduser() if self.home else default_home()
-        usual = {"home": str(home), "database": f"sqlite:///{home / DATABASE_FILE}", "data": str(home / DATA_FOLDER)}
-        for name, value in usual.items():
+        defaults = {"home": str(home), "database": f"sqlite:///{home / DATABASE_FILE}", "data": str(home / DATA_FOLDER)}
+        for name, value in defaults.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
 
@@ -190,7 +211,7 @@ class Settings:
 
     @property
     def rules(self) -> Rules:
-        """The numbers that core, store and runtime decide with."""
+        """The settings of the engine."""
         return Rules(
             lease=self.lease,
             heartbeat=self.heartbeat,
@@ -208,16 +229,16 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """Read the settings; an unknown or unreadable one is refused, so that a typing error cannot hide."""
+        """Read the settings. Unknown variables with our prefix are refused, so that a typing error is noticed."""
         environment = os.environ if environment is None else environment
         given = {
             name[len(ENV_PREFIX) :].lower(): text for name, text in environment.items() if name.startswith(ENV_PREFIX)
         }
-        known = {one.name: one for one in fields(cls)}
+        known = {setting.name: setting for setting in fields(cls)}
         for name in given.keys() - known.keys():
             raise BadSettings(
                 f"There is no setting {ENV_PREFIX}{name.upper()}; known are "
-                + ", ".join(ENV_PREFIX + one.upper() for one in known)
+                + ", ".join(ENV_PREFIX + setting.upper() for setting in known)
                 + "."
             )
         return cls(**{name: _parse(name, text, known[name].default) for name, text in given.items()})
@@ -231,13 +252,19 @@ class Settings:
 
 
 def default_home() -> Path:
-    """Return the folder of everything where none is set."""
-    kept = os.environ.get("XDG_DATA_HOME")
-    return (Path(kept) if kept else Path.home() / ".local" / "share") / "holdfast"
+    """Return the home folder for an empty `HOLDFAST_HOME`."""
+    data_home = os.environ.get("XDG_DATA_HOME")
+    return (Path(data_home) if data_home else Path.home() / ".local" / "share") / "holdfast"
+
+
+def _mask(value: Any, *, secret: bool) -> Any:
+    if not isinstance(value, str):
+        return value
+    return MASK if secret and value else mask_secrets(value)
 
 
 def _parse(name: str, text: str, default: Any) -> Any:
-    """Read a value in the manner of its default."""
+    """Parse a value as the type of its default."""
     try:
         if isinstance(default, timedelta):
             return _parse_duration(text)

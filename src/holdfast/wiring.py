@@ -1,14 +1,15 @@
-"""Settings to running parts; the only module that names concrete classes."""
+"""Builds the objects of a process from the settings. Only this module names concrete classes.
+
+Imports are inside the functions, because a command should load only the parts that it uses.
+"""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
-from importlib import import_module
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
@@ -17,11 +18,10 @@ from holdfast import __version__
 from holdfast.clock import SystemClock
 from holdfast.db.notify import MemoryNotifier, PipeNotifier, PostgresNotifier
 from holdfast.engine.store.factory import open_store
-from holdfast.errors import BadSettings
 from holdfast.logs import HTTP_CLIENT_LOGGER, log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.auth.idempotency import IdempotencyStore
     from holdfast.auth.keys import KeyRepository
@@ -65,77 +65,41 @@ if TYPE_CHECKING:
     from holdfast.search.answers import QuestionAnswerer
     from holdfast.search.search import Searcher
     from holdfast.settings import Settings
+    from holdfast.sources.address_policy import Reach
     from holdfast.sources.folder_limits import FolderLimits
     from holdfast.webhooks.deliveries import DeliveryOutbox
     from holdfast.webhooks.encryption import SecretCipher
     from holdfast.webhooks.endpoints import WebhookRepository
+    from holdfast.webhooks.sender import Sender
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
-NOISY_LOGGERS = (
-    "alembic",
-    "uvicorn",
-    HTTP_CLIENT_LOGGER,
-    "httpcore2",
-    "openai",
-)  # below WARNING they log every step or call
-PROBE_TIMEOUT = timedelta(seconds=8)  # without a byte of answer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerPartsFactory:
-    """How a process makes its parts: the settings, and where the indexers come from (`module:callable`).
-
-    Without `indexers` it works on documents, with all indexes there are.
-    """
-
-    settings: Settings
-    indexers: str | None = None
-
-    def __call__(self) -> WorkerParts:
-        """Open the database and load the indexers, in the process that uses them."""
-        from holdfast.engine.worker import WorkerParts
-
-        settings = self.settings
-        if settings.log:
-            configure_logging(settings.log)
-        bell = open_work_notifier(settings.database)
-        store = open_configured_store(settings, bell)
-        library = None if self.indexers else Library(store, settings)
-        return WorkerParts(
-            store=store,
-            notifier=bell,
-            indexers=library.indexers() if library else load_indexers(self.indexers or ""),
-            sweep=library.sweep if library else None,
-            clock=SystemClock(),
-            rules=settings.rules,
-            period=settings.period,
-            retention=settings.retention,
-            claim_batch=settings.claim_batch,
-        )
+NOISY_LOGGERS = ("alembic", "uvicorn", HTTP_CLIENT_LOGGER, "httpcore2", "openai")  # below WARNING they log every call
+PROBE_TIMEOUT = timedelta(seconds=8)  # without a byte of response
 
 
 def configure_logging(level: str) -> None:
-    """Let this process tell on stderr what happens, in which detail; what is configured already stays so."""
+    """Log to stderr at this level, unless the application has configured logging already."""
     log_to_stderr(level.upper(), LOG_FORMAT)
     for name in () if level == "debug" else NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def open_configured_store(settings: Settings, bell: Notifier | None = None) -> SqlStore:
-    """Open the store that the settings name; admissions wake whoever works on it."""
-    waking = open_work_notifier(settings.database) if bell is None else bell
-    store = open_store(settings.database, rules=settings.rules, clock=SystemClock(), wake=waking.notify)
-    store.database.set_notifier(open_event_notifier(settings.database), *([waking] if bell is None else []))
+def open_configured_store(settings: Settings, work_notifier: Notifier | None = None) -> SqlStore:
+    """Open the store of the settings. Admissions notify workers; the store closes a notifier that it opened itself."""
+    notifier = open_work_notifier(settings.database) if work_notifier is None else work_notifier
+    store = open_store(settings.database, rules=settings.rules, clock=SystemClock(), wake=notifier.notify)
+    own = [notifier] if work_notifier is None else []
+    store.database.set_notifier(open_event_notifier(settings.database), *own)
     return store
 
 
 def open_work_notifier(url: str) -> Notifier:
-    """Return the bell that wakes whoever works on a database."""
+    """Return the notifier that wakes the workers of a database."""
     return _open_notifier(url, "bells", PostgresNotifier.CHANNEL)
 
 
 def open_event_notifier(url: str) -> Notifier:
-    """Return the bell that wakes whoever looks on: it rings after every commit that is told of."""
+    """Return the notifier that wakes readers of events, after each commit that writes events."""
     return _open_notifier(url, "news", f"{PostgresNotifier.CHANNEL}_news")
 
 
@@ -149,23 +113,10 @@ def _open_notifier(url: str, folder: str, channel: str) -> Notifier:
     return MemoryNotifier()
 
 
-def load_indexers(where: str) -> Mapping[str, Indexer]:
-    """Call `module:callable`, which returns the indexers by kind."""
-    module, _, name = where.partition(":")
-    try:
-        made: Mapping[str, Indexer] = getattr(import_module(module), name)()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadSettings(
-            f"The indexers {where!r} cannot be loaded ({error}); name them as module:callable, with a callable that "
-            "returns them by kind."
-        ) from error
-    return made
-
-
 class Library:
-    """The parts that work with documents on one store; each is loaded and made when it is first used.
+    """The objects that work with documents on one store. Each is imported and created at first use.
 
-    A command that lists documents does not pay for a reader of PDF files or for a client of a language model.
+    So a command that lists documents loads neither a PDF reader nor the client of a language model.
     """
 
     def __init__(
@@ -187,25 +138,21 @@ class Library:
     def _estimate_costs(self, tx: Transaction, owners: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
         return self.indexes.cost_estimator(tx, owners)
 
-    # ------------------------------------------------------------ what is stored
-
     @cached_property
     def catalog(self) -> Catalog:
-        """Bases, items and recipes."""
         from holdfast.catalog.repository import Catalog
 
         return Catalog(self.store.database)
 
     @cached_property
     def blobs(self) -> BlobStore:
-        """The files of documents."""
         from holdfast.catalog.blobs import BlobStore
 
         return BlobStore(Path(self._settings.data), alone=not _data_folder_is_shared(self._settings))
 
     @cached_property
     def file_records(self) -> FileRecords:
-        """The records of files that no item names."""
+        """The records of files that no item names, such as unfinished uploads."""
         from holdfast.catalog.file_records import FileRecords
         from holdfast.engine.liveness import known_dead, make_holder_name
 
@@ -213,39 +160,35 @@ class Library:
 
     @cached_property
     def orphan_blobs(self) -> OrphanBlobCollector:
-        """The files that are to be removed."""
         from holdfast.catalog.orphan_blobs import OrphanBlobCollector
 
         return OrphanBlobCollector(self.store.database, self.file_records, self._clock)
 
     @cached_property
     def erasure(self) -> Eraser:
-        """What is deleted and not yet gone from the disk."""
+        """Erases deleted data from the disk."""
         from holdfast.catalog.erasure import Eraser
 
         return Eraser(self.store.database, compact_limit=self._settings.compact_limit * 2**20)
 
     @cached_property
     def paid_cache(self) -> PaidAnswerCache:
-        """The cache of paid answers, and the ledger."""
         from holdfast.llm.paid_cache import PaidAnswerCache
 
         return PaidAnswerCache(self.store.database, prices_by_model(self._settings))
 
-    # ------------------------------------------------------------ indexes and search
-
     @cached_property
     def tools(self) -> Tools:
-        """What indexes are made with: providers that pause while they are down, and write on the ledger."""
+        """The tools of indexes: providers with circuit breakers, which record paid calls in the ledger."""
         settings = self._settings
-        embedder = self._embedding_provider or open_embedding_provider(settings)
-        speaker = self._chat_provider or open_chat_provider(settings)
+        embedding = self._embedding_provider or open_embedding_provider(settings)
+        chat = self._chat_provider or open_chat_provider(settings)
         return self._make_tools(
-            _with_circuit_breaker(embedder, settings.embedding_url, self._clock),
-            _with_circuit_breaker(speaker, settings.chat_url, self._clock),
+            _with_circuit_breaker(embedding, settings.embedding_url, self._clock),
+            _with_circuit_breaker(chat, settings.chat_url, self._clock),
         )
 
-    def _make_tools(self, embedder: UnmeteredProvider, speaker: UnmeteredProvider) -> Tools:
+    def _make_tools(self, embedding: UnmeteredProvider, chat: UnmeteredProvider) -> Tools:
         from holdfast.indexes.base import Tools
         from holdfast.llm.metering import MeteredProvider
         from holdfast.llm.offline import OfflineProvider
@@ -253,101 +196,87 @@ class Library:
         return Tools(
             database=self.store.database,
             memos=self.paid_cache,
-            embedder=MeteredProvider(embedder, self.paid_cache),
-            speaker=MeteredProvider(speaker, self.paid_cache),
+            embedder=MeteredProvider(embedding, self.paid_cache),
+            speaker=MeteredProvider(chat, self.paid_cache),
             here=MeteredProvider(OfflineProvider(), self.paid_cache),
             words_memory=self._settings.words_memory,
         )
 
     @cached_property
     def indexes(self) -> IndexRegistry:
-        """The registry of indexes."""
         from holdfast.indexes.registry import IndexRegistry
 
         return IndexRegistry(self.tools, self.catalog)
 
     @cached_property
     def searcher(self) -> Searcher:
-        """The search."""
         from holdfast.search.search import Searcher
 
         return Searcher(self.store.database, self.indexes)
 
     @cached_property
     def graph_queries(self) -> GraphQueries:
-        """Entities of the graph."""
         from holdfast.indexes.graph.graph_queries import GraphQueries
 
         return GraphQueries(self.store.database)
 
     @cached_property
     def graph_views(self) -> GraphViewQueries:
-        """The graph as it is drawn."""
         from holdfast.indexes.graph.graph_view import GraphViewQueries
 
         return GraphViewQueries(self.store.database)
 
     @cached_property
     def answerer(self) -> QuestionAnswerer:
-        """Answers."""
         from holdfast.search.answers import QuestionAnswerer
 
         return QuestionAnswerer(self.searcher, self.graph_queries, self.tools.speaker_of)
 
-    # ------------------------------------------------------------ documents and bases
-
     @cached_property
     def items(self) -> Items:
-        """Documents by name, number and metadata."""
         from holdfast.documents.items import Items
 
         return Items(self.store, self.catalog)
 
     @cached_property
     def adder(self) -> DocumentAdder:
-        """Adding documents."""
         from holdfast.documents.add import DocumentAdder
 
         return DocumentAdder(self.store, self.catalog, self.file_records, self.indexes)
 
     @cached_property
     def remover(self) -> DocumentRemover:
-        """Deleting documents."""
         from holdfast.documents.remove import DocumentRemover
 
         return DocumentRemover(self.store, self.blobs)
 
     @cached_property
     def operations(self) -> DocumentOperations:
-        """Operations on documents: index, retry, cancel, refresh."""
         from holdfast.documents.operations import DocumentOperations
 
         return DocumentOperations(self.store, self.adder)
 
     @cached_property
     def bulk_operations(self) -> BulkOperations:
-        """Operations on everything that matches a filter."""
         from holdfast.documents.bulk import BulkOperations
 
         return BulkOperations(self.store, self.operations, self.remover)
 
     @cached_property
     def document_queries(self) -> DocumentQueries:
-        """Lists of documents, and single ones."""
         from holdfast.documents.queries import DocumentQueries
 
         return DocumentQueries(self.store, self.blobs, self.indexes)
 
     @cached_property
     def document_details(self) -> DocumentDetails:
-        """What indexes know of a document."""
         from holdfast.documents.details import DocumentDetails
 
         return DocumentDetails(self.document_queries)
 
     @cached_property
     def source_policy(self) -> SourceAccess:
-        """Which folders and servers may be read."""
+        """Which folders and servers sources may read."""
         from holdfast.documents.source_sync import SourceAccess
         from holdfast.sources.address_policy import Reach
         from holdfast.sources.folder import FolderRules
@@ -361,35 +290,31 @@ class Library:
 
     @cached_property
     def folder_sync(self) -> FolderSync:
-        """Folders that are kept in step with a base."""
         from holdfast.documents.folder_sync import FolderSync
 
         return FolderSync(self.store, self.adder, self.operations, self.source_policy)
 
     @cached_property
     def bases(self) -> Bases:
-        """Creating, changing and deleting bases."""
         from holdfast.bases.lifecycle import Bases
 
         return Bases(self.store, self.catalog, self.indexes, self.remover)
 
     @cached_property
     def archives(self) -> Archives:
-        """Export and import of bases."""
         from holdfast.bases.archives import ArchiveDependencies, Archives
 
         return Archives(ArchiveDependencies(self.store, self.blobs, self.bases, self.adder, __version__))
 
     @cached_property
     def cards(self) -> StudyCards:
-        """Study cards."""
         from holdfast.bases.cards import StudyCards
 
         return StudyCards(self.store, self.indexes)
 
     @cached_property
     def provider_probe(self) -> ProviderTester:
-        """Tests of providers; they observe no pause and wait less long."""
+        """Tests providers, without circuit breakers and with a short timeout."""
         from holdfast.bases.probe import ProviderTester
 
         settings = self._settings
@@ -402,7 +327,6 @@ class Library:
 
     @property
     def doctor(self) -> Doctor:
-        """The check of every store."""
         from holdfast.doctor.doctor import Doctor, DoctorDependencies
 
         return Doctor(
@@ -418,52 +342,54 @@ class Library:
             )
         )
 
-    # ------------------------------------------------------------ keys, events, webhooks
-
     @cached_property
     def keys(self) -> KeyRepository:
-        """Keys of the server."""
         from holdfast.auth.keys import KeyRepository
 
         return KeyRepository(self.store.database)
 
     @cached_property
     def idempotency(self) -> IdempotencyStore:
-        """Answers to requests that are sent again."""
         from holdfast.auth.idempotency import IdempotencyStore
 
         return IdempotencyStore(self.store.database)
 
     @cached_property
     def event_log(self) -> EventLog:
-        """The event log."""
         from holdfast.events.log import EventLog
 
         return EventLog(self.store.database)
 
     @cached_property
-    def _cipher(self) -> SecretCipher:
+    def webhook_cipher(self) -> SecretCipher:
         from holdfast.webhooks.encryption import SecretCipher
 
         return SecretCipher(self._settings.secret_key, Path(self._settings.home))
 
     @cached_property
     def webhooks(self) -> WebhookRepository:
-        """Addresses that receive events."""
-        from holdfast.sources.address_policy import WEBHOOK_ALLOW, Reach
         from holdfast.webhooks.endpoints import WebhookRepository
 
-        reach = Reach.parse(self._settings.webhook_allow, WEBHOOK_ALLOW)
-        return WebhookRepository(self.store.database, self.event_log, self._cipher, reach)
+        return WebhookRepository(self.store.database, self.event_log, self.webhook_cipher, self._webhook_reach)
+
+    @property
+    def _webhook_reach(self) -> Reach:
+        from holdfast.sources.address_policy import WEBHOOK_ALLOW, Reach
+
+        return Reach.parse(self._settings.webhook_allow, WEBHOOK_ALLOW)
+
+    def webhook_sender(self, wake: Callable[[], None]) -> Sender:
+        """Return a sender for this process; it calls `wake` after each attempt."""
+        from holdfast.webhooks.http_post import PostOptions
+        from holdfast.webhooks.sender import Sender
+
+        return Sender(self.deliveries, PostOptions(reach=self._webhook_reach), wake=wake)
 
     @cached_property
     def deliveries(self) -> DeliveryOutbox:
-        """The outbox of webhooks."""
         from holdfast.webhooks.deliveries import DeliveryOutbox
 
-        return DeliveryOutbox(self.store.database, self.event_log, self._cipher)
-
-    # ------------------------------------------------------------ work
+        return DeliveryOutbox(self.store.database, self.event_log, self.webhook_cipher)
 
     def sweep(self, limit: int) -> int:
         """Run the periodic clean-up once."""
@@ -481,7 +407,7 @@ class Library:
         ).run(limit)
 
     def indexers(self) -> Mapping[str, Indexer]:
-        """Return what builds each kind of slot."""
+        """Return the indexer of each kind of slot."""
         from holdfast.bases.cards import CARDS, CardsIndexer
         from holdfast.bases.rollout import ROLLOUT, RolloutIndexer
         from holdfast.documents.add import SOURCE_SLOT
@@ -509,7 +435,7 @@ class Library:
         }
 
     def _make_chunk_indexer(self, kind: str) -> ChunkIndexer:
-        """Return what builds an index; a base whose embedding model is gone fails as a whole."""
+        """Return the indexer of an index. If the embedding model is gone, the whole base fails."""
         from holdfast.indexes.index_slot import ChunkIndexer
         from holdfast.indexes.vector.index import UNUSABLE_MODEL_CODES, VectorIndex
 
@@ -523,7 +449,7 @@ class Library:
 
 
 def exclude_own_files(settings: Settings) -> FolderLimits:
-    """Return the files and folders that we write ourselves, which are no source of documents."""
+    """Return limits that exclude the files and folders of Holdfast itself from folder sources."""
     from holdfast.sources.folder_limits import FolderLimits
 
     url = make_url(settings.database)
@@ -535,49 +461,33 @@ def exclude_own_files(settings: Settings) -> FolderLimits:
 
 
 def _data_folder_is_shared(settings: Settings) -> bool:
-    """Tell whether the folder of documents also contains the home folder or the database."""
-    data, ours = Path(settings.data).absolute(), exclude_own_files(settings)
-    return any(path.is_relative_to(data) for path in (Path(settings.home).absolute(), *ours.own_files))
+    """Return whether the folder of documents also contains the home folder or the database."""
+    data, own = Path(settings.data).absolute(), exclude_own_files(settings)
+    return any(path.is_relative_to(data) for path in (Path(settings.home).absolute(), *own.own_files))
 
 
-def open_embedding_provider(settings: Settings, patience: timedelta | None = None) -> UnmeteredProvider:
-    """Return what embeds: an endpoint, or this machine."""
-    if not settings.embedding_url:
+def open_embedding_provider(settings: Settings, timeout: timedelta | None = None) -> UnmeteredProvider:
+    return _open_provider(
+        settings.embedding_url, settings.embedding_key, timeout, embedding_model=settings.embedding_model
+    )
+
+
+def open_chat_provider(settings: Settings, timeout: timedelta | None = None) -> UnmeteredProvider:
+    return _open_provider(settings.chat_url, settings.chat_key, timeout, chat_model=settings.chat_model)
+
+
+def _open_provider(url: str, key: str, timeout: timedelta | None, **model: Any) -> UnmeteredProvider:
+    """Return the provider at an endpoint; without an address, the offline provider."""
+    if not url:
         from holdfast.llm.offline import OfflineProvider
 
         return OfflineProvider()
     from holdfast.llm.openai import DEFAULT_TIMEOUT, Endpoint, OpenAIProvider
 
-    return OpenAIProvider(
-        Endpoint(
-            base_url=settings.embedding_url,
-            key=settings.embedding_key,
-            embedding_model=settings.embedding_model,
-            timeout=patience or DEFAULT_TIMEOUT,
-        )
-    )
-
-
-def open_chat_provider(settings: Settings, patience: timedelta | None = None) -> UnmeteredProvider:
-    """Return what speaks: an endpoint, or nobody."""
-    if not settings.chat_url:
-        from holdfast.llm.offline import OfflineProvider
-
-        return OfflineProvider()
-    from holdfast.llm.openai import DEFAULT_TIMEOUT, Endpoint, OpenAIProvider
-
-    return OpenAIProvider(
-        Endpoint(
-            base_url=settings.chat_url,
-            key=settings.chat_key,
-            chat_model=settings.chat_model,
-            timeout=patience or DEFAULT_TIMEOUT,
-        )
-    )
+    return OpenAIProvider(Endpoint(base_url=url, key=key, timeout=timeout or DEFAULT_TIMEOUT, **model))
 
 
 def prices_by_model(settings: Settings) -> dict[str, Price]:
-    """Return what the models cost, by their names."""
     from holdfast.llm.prices import Price
 
     return {
@@ -589,7 +499,7 @@ def prices_by_model(settings: Settings) -> dict[str, Price]:
 
 
 def _with_circuit_breaker(provider: UnmeteredProvider, url: str, clock: Clock) -> CircuitBreaker:
-    """Leave a provider alone while it is down; people know it by its models and its address."""
+    """Return a provider that pauses while the endpoint is down; its name has the models and the host."""
     from holdfast.llm.circuit_breaker import CircuitBreaker
 
     models = " and ".join(model for model in (provider.embedding_model, provider.chat_model) if model)
@@ -597,22 +507,43 @@ def _with_circuit_breaker(provider: UnmeteredProvider, url: str, clock: Clock) -
     return CircuitBreaker(provider, name, clock=clock)
 
 
-def make_worker(settings: Settings, indexers: str | None = None) -> LocalWorker:
-    """Make a crew that can be handed to any scheduler."""
+def make_worker(settings: Settings) -> LocalWorker:
+    """Return a worker for documents, which any scheduler can run. Each process opens its own database."""
     from holdfast.engine.worker import LocalWorker
 
-    return LocalWorker(WorkerPartsFactory(settings=settings, indexers=indexers))
+    return LocalWorker(partial(open_worker_parts, settings))
+
+
+def open_worker_parts(settings: Settings) -> WorkerParts:
+    """Open the database and load the indexers, in the process that uses them."""
+    from holdfast.engine.worker import WorkerParts
+
+    if settings.log:
+        configure_logging(settings.log)
+    notifier = open_work_notifier(settings.database)
+    store = open_configured_store(settings, notifier)
+    library = Library(store, settings)
+    return WorkerParts(
+        store=store,
+        notifier=notifier,
+        indexers=library.indexers(),
+        sweep=library.sweep,
+        clock=SystemClock(),
+        rules=settings.rules,
+        period=settings.period,
+        retention=settings.retention,
+        claim_batch=settings.claim_batch,
+    )
 
 
 def open_scheduler(settings: Settings) -> Scheduler:
-    """Make the scheduler that the settings name."""
     from holdfast.engine.schedulers.base import make_scheduler
 
     return make_scheduler(settings.scheduler, workers=settings.workers, rings_per_worker=settings.rings_per_worker)
 
 
-def make_reconciler(store: SqlStore, carrying: Scheduler, kinds: tuple[str, ...], settings: Settings) -> Reconciler:
-    """Make a reconciler for a scheduler that is told of its work."""
+def make_reconciler(store: SqlStore, scheduler: Scheduler, kinds: tuple[str, ...], settings: Settings) -> Reconciler:
+    """Return a reconciler that rings a scheduler, for a process without workers."""
     from holdfast.engine.reconciler import Reconciler
 
-    return Reconciler(store, carrying, kinds, settings.rules, retention=settings.retention)
+    return Reconciler(store, scheduler, kinds, settings.rules, retention=settings.retention)

@@ -149,16 +149,12 @@ def the(rig: Rig, kind: str) -> tuple[Index, Recipe]:
 # -------------------------------------------------------------------- as data
 
 
-def test_a_healthy_library_has_no_findings_and_every_look_is_told(rig: Rig) -> None:
+def test_a_healthy_library_has_no_findings(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.delete("whales.md")
     rig.index("stones.md", sections(6))
     rig.sweep()
-    told: dict[str, int] = {}
-    assert rig.library.doctor.check(deep=True, progress=lambda code, looked: told.update({code: looked})) == []
-    assert told.keys() <= FINDING_MESSAGES.keys()
-    assert told["row_lacks"] == told["row_left"] == 18  # six chunks in three indexes
-    assert (told["chunk_left"], told["file_damaged"], told["status_differs"]) == (6, 1, 1)
+    assert rig.library.doctor.check(deep=True) == []
     audit_quiet(rig)
 
 

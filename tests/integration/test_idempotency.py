@@ -105,7 +105,6 @@ class TestWhoeverDies:
         mine = fresh(repeats.begin(ANNA, "key", "f"))
         assert not repeats.finish(late, StoredResponse(status=500))
         assert not repeats.release(late)
-        assert not repeats.renew(late)
         assert repeats.begin(ANNA, "key", "f") == InFlight()
         assert repeats.finish(mine, MADE)
 
@@ -115,13 +114,6 @@ class TestWhoeverDies:
         mine = fresh(repeats.begin(ANNA, "key", "f"))
         clock.advance(LEASE * 5)
         assert repeats.finish(mine, MADE)
-
-    def test_or_is_slow_keeps_the_key_by_renewing(self, repeats: IdempotencyStore, clock: FakeClock) -> None:
-        mine = fresh(repeats.begin(ANNA, "key", "f"))
-        for _ in range(3):
-            clock.advance(LEASE - TICK)
-            assert repeats.renew(mine)
-            assert repeats.begin(ANNA, "key", "f") == InFlight()
 
 
 def test_what_came_to_nothing_may_be_tried_again_at_once(repeats: IdempotencyStore) -> None:

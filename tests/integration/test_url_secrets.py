@@ -158,15 +158,13 @@ def test_the_address_that_a_page_was_fetched_from_is_kept_without_its_secret(rig
     ],
 )
 def test_a_webhook_whose_address_holds_a_secret_is_refused_and_not_stored(
-    rig: Rig, library: LocalService, address: str, code: str
+    library: LocalService, address: str, code: str
 ) -> None:
-    hook = library.webhooks.create("http://127.0.0.1/build").webhook
-    for write in (lambda: library.webhooks.create(address), lambda: rig.library.webhooks.change(hook.id, url=address)):
-        with pytest.raises(BadRequest) as refused:
-            write()
-        assert refused.value.subcode == code
-        assert SWORD not in str(refused.value)
-    assert library.webhooks.list() == [hook]
+    with pytest.raises(BadRequest) as refused:
+        library.webhooks.create(address)
+    assert refused.value.subcode == code
+    assert SWORD not in str(refused.value)
+    assert library.webhooks.list() == []
 
 
 def test_a_webhook_that_was_stored_with_a_token_in_its_address_is_shown_without_it(

@@ -110,7 +110,10 @@ def test_a_key_file_that_does_not_fit_on_the_disk_is_a_full_disk_and_leaves_noth
     process: Process, tmp_path: Path
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for write in (lambda: process.webhooks.create("http://127.0.0.1/", ["*"]), process.webhooks.rotate_key):
+    for write in (
+        lambda: process.webhooks.create("http://127.0.0.1/", ["*"]),
+        lambda: process.cipher.rotate_key(process.store.database),
+    ):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
             with pytest.raises(StoreFull, match="HOLDFAST_HOME"):
@@ -172,7 +175,7 @@ def test_a_missing_or_wrong_key_is_named_and_nothing_is_written_or_sent(
     for write in (
         lambda: wrong.webhooks.create("http://127.0.0.1/", ["*"]),
         lambda: wrong.webhooks.rotate_secret(hook.id),
-        wrong.webhooks.rotate_key,
+        lambda: wrong.cipher.rotate_key(wrong.store.database),
     ):
         with pytest.raises(BadSecretKey) as refused:
             write()
@@ -198,8 +201,8 @@ def test_secrets_that_were_stored_as_plain_text_still_sign_and_are_encrypted(
     process.write_plaintext(hook.id, secret)
     process.send()
     assert receiver.got[0].verified(secret)
-    assert process.webhooks.encrypt_plaintext() == 1
-    assert process.webhooks.encrypt_plaintext() == 0
+    assert process.cipher.encrypt_plaintext(process.store.database) == 1
+    assert process.cipher.encrypt_plaintext(process.store.database) == 0
     assert secret not in process.stored()
     process.send()
     assert receiver.got[1].verified(secret)
@@ -212,7 +215,7 @@ def test_rotating_the_key_file_keeps_every_secret_and_drops_the_old_key(
     other = Process(store, tmp_path / "home")  # runs all the time, and knows the old key only
     other.send()
     before = keys(tmp_path / "home")
-    assert process.webhooks.rotate_key() == 1
+    assert process.cipher.rotate_key(process.store.database) == 1
     after = keys(tmp_path / "home")
     assert len(after) == 1
     assert after != before
@@ -233,11 +236,11 @@ def test_a_rotation_that_is_interrupted_loses_nothing_and_can_be_repeated(
 
     monkeypatch.setattr(process.cipher, step, killed)
     with pytest.raises(KeyboardInterrupt):
-        process.webhooks.rotate_key()
+        process.cipher.rotate_key(process.store.database)
     assert len(keys(tmp_path / "home")) == 2
     new = Process(store, tmp_path / "home")  # knows nothing but the file
     assert [new.cipher.decrypt(one)[:6] for one in new.stored()] == ["whsec_"]
-    assert new.webhooks.rotate_key() == 1
+    assert new.cipher.rotate_key(new.store.database) == 1
     assert len(keys(tmp_path / "home")) == 1
     fresh = Process(store, tmp_path / "home")
     assert [fresh.cipher.decrypt(one)[:6] for one in fresh.stored()] == ["whsec_"]
@@ -250,14 +253,14 @@ def test_an_old_key_is_kept_as_long_as_a_secret_needs_it(
     monkeypatch.setattr(
         process.cipher, "_reencrypt", lambda *_: 0
     )  # as if a process wrote one with the old key meanwhile
-    process.webhooks.rotate_key()
+    process.cipher.rotate_key(process.store.database)
     assert len(keys(tmp_path / "home")) == 2
 
 
 def test_a_key_that_is_set_is_rotated_by_setting_the_new_one_before_the_old(store: SqlStore, tmp_path: Path) -> None:
     Process(store, tmp_path, OLD).webhooks.create("http://127.0.0.1/", ["*"])
     both = Process(store, tmp_path, f"{NEW},{OLD}")
-    assert both.webhooks.rotate_key() == 1
+    assert both.cipher.rotate_key(both.store.database) == 1
     new = Process(store, tmp_path, NEW)
     assert [new.cipher.decrypt(one)[:6] for one in new.stored()] == ["whsec_"]
     with pytest.raises(BadSecretKey):

@@ -231,31 +231,6 @@ class TestEvents:
         ] == [7]
         assert len(receiver.got) == 1
 
-    def test_of_bases_that_a_webhook_lost_are_not_sent_any_more(self, office: Office, receiver: Receiver) -> None:
-        webhook, _ = office.webhooks.create(receiver.url("/old"), ["*"])
-        receiver.answers.append(say(500))
-        office.happen("7")
-        office.send()
-        office.happen("8")
-        office.collect()
-        changed = office.webhooks.change(webhook.id, url=receiver.url("/new"), bases=[8])
-        assert (changed.bases, changed.types) == (frozenset({8}), ("*",))
-        office.send(after=RETRY_DELAYS[0])
-        assert [message.path for message in receiver.got] == ["/old", "/new"]
-        assert [
-            office_body(office, one.id)["data"]["base"] for one in office.deliveries.list_for_webhook(webhook.id)
-        ] == [8]
-
-    def test_of_bases_that_a_webhook_lost_are_not_sent_once_more(self, office: Office, receiver: Receiver) -> None:
-        webhook, _ = office.webhooks.create(receiver.url(), ["*"])
-        office.happen("7")
-        office.send()
-        office.webhooks.change(webhook.id, bases=[8])
-        (delivery,) = office.deliveries.list_for_webhook(webhook.id)
-        office.deliveries.redeliver(delivery.id)
-        office.send()
-        assert len(receiver.got) == 1
-
     def test_are_collected_once_by_many_at_the_same_moment(
         self, office: Office, other: Office, hook: StoredWebhook
     ) -> None:
@@ -418,10 +393,13 @@ class TestFailures:
         some = office.webhooks.create(receiver.url("/some"), ["*"], bases=[7])[0]
         receiver.answers += [say(410), say(410)]
         office.webhooks.disable(some.id)  # what a person does is no news
+        cursor = office.cursor(some)
         office.happen()
         office.happen()
         office.send()
-        office.webhooks.enable(some.id, catch_up=True)
+        office.webhooks.enable(some.id)
+        with office.store.database.writing(durable=True) as tx:  # as if it had not been disabled
+            tx.run_sql(f"UPDATE webhooks SET cursor = '{cursor}' WHERE id = {some.id}")  # noqa: S608 - a test's own
         office.send()
         events = [one for one in EventLog(office.store.database).read(None).events if one.type == "webhook.disabled"]
         (event,) = events
@@ -600,10 +578,7 @@ class TestForgedRequests:
         webhooks = WebhookRepository(store.database, EventLog(store.database), SecretCipher(KEY, Path()), PUBLIC_ONLY)
         with pytest.raises(BadRequest):
             webhooks.create(url, ["*"])
-        webhook, _ = webhooks.create("https://example.org/hook", ["*"])
-        with pytest.raises(BadRequest):
-            webhooks.change(webhook.id, url=url or "http://127.0.0.1")
-        assert [one.url for one in webhooks.list_all()] == ["https://example.org/hook"]
+        assert webhooks.list_all() == []
 
     def test_no_proxy_is_asked(self, office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
         with Receiver() as proxy:
@@ -696,7 +671,7 @@ class TestTwoSenders:
         def work(index: int) -> None:
             mine = (office, other)[index]
             for _ in range(1000):
-                if not any(mine.deliveries.list_for_webhook(hook.id, state=WAITING) for hook in hooks):
+                if not any(WAITING in mine.states(hook) for hook in hooks):
                     return
                 mine.sender.step()
                 mine.sender.wait_until_idle()
@@ -749,23 +724,16 @@ class TestSecrets:
     def test_both_sign_while_one_replaces_the_other(self, office: Office, receiver: Receiver) -> None:
         webhook, old = office.webhooks.create(receiver.url(), ["*"])
         new = office.webhooks.rotate_secret(webhook.id)
-        assert office.webhooks.get(webhook.id).old_secret_until == office.clock.now() + SECRET_OVERLAP // TICK
         office.happen()
         office.send()
         assert only(receiver).verified(old) == only(receiver).verified(new)
         assert new != old
 
-    @pytest.mark.parametrize("how", ["removed", "a day later"])
-    def test_the_old_one_ends(self, office: Office, receiver: Receiver, how: str) -> None:
+    def test_the_old_one_ends_a_day_later(self, office: Office, receiver: Receiver) -> None:
         webhook, old = office.webhooks.create(receiver.url(), ["*"])
-        if how == "removed":
-            new = office.webhooks.rotate_secret(webhook.id)
-            office.webhooks.forget_old_secret(webhook.id)
-        else:
-            office.clock.jump(-SECRET_OVERLAP)
-            new = office.webhooks.rotate_secret(webhook.id)
-            office.clock.advance(SECRET_OVERLAP)
-        assert office.webhooks.get(webhook.id).old_secret_until is None
+        office.clock.jump(-SECRET_OVERLAP)
+        new = office.webhooks.rotate_secret(webhook.id)
+        office.clock.advance(SECRET_OVERLAP)
         office.happen()
         office.send()
         assert only(receiver).verified(new)
@@ -780,13 +748,6 @@ class TestSecrets:
         office.deliveries.sweep(KEEP)
         with office.store.database.engine.connect() as connection:
             assert old not in str(connection.execute(text("SELECT * FROM webhooks")).all())
-
-    def test_one_may_be_brought_along(self, office: Office, receiver: Receiver) -> None:
-        mine = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-        webhook, secret = office.webhooks.create(receiver.url(), ["*"], secret=mine)
-        assert secret == mine
-        with pytest.raises(BadRequest):
-            office.webhooks.rotate_secret(webhook.id, "whsec_short")
 
 
 class TestAWebhook:
@@ -805,13 +766,6 @@ class TestAWebhook:
         office.send()
         assert sorted(b'"document": 1,' in one.body for one in receiver.got) == [False, True]
         assert not any(b'"document": 2,' in one.body for one in receiver.got)
-
-    def test_may_catch_up_on_what_came_meanwhile(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
-        office.webhooks.disable(hook.id)
-        office.happen()
-        office.webhooks.enable(hook.id, catch_up=True)
-        office.send()
-        assert len(receiver.got) == 1
 
     def test_that_is_enabled_again_has_a_clean_record(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
@@ -844,11 +798,9 @@ class TestAWebhook:
         assert (receiver.got, office.webhooks.list_all()) == ([], [])
         for act in (office.webhooks.get, office.webhooks.delete, office.deliveries.list_for_webhook,
                     office.webhooks.rotate_secret,
-                    office.webhooks.disable, office.webhooks.enable, office.webhooks.change):  # fmt: skip
+                    office.webhooks.disable, office.webhooks.enable):  # fmt: skip
             with pytest.raises(UnknownWebhook):
                 act(hook.id)
-        with pytest.raises(UnknownDelivery):
-            office.deliveries.get(delivery.id)
         with pytest.raises(UnknownDelivery):
             office.deliveries.redeliver(delivery.id)
         assert office.deliveries.sweep(KEEP) == 1
@@ -866,16 +818,6 @@ class TestAWebhook:
     def test_for_no_base_is_refused_and_never_means_all(self, office: Office, hook: StoredWebhook) -> None:
         with pytest.raises(BadRequest):
             office.webhooks.create(hook.url, ["*"], bases=[])
-        with pytest.raises(BadRequest):
-            office.webhooks.change(hook.id, bases=[])
-
-    def test_is_changed_only_in_what_is_named(self, office: Office, receiver: Receiver) -> None:
-        webhook, _ = office.webhooks.create(receiver.url("/a"), ["job.*"], bases=[1])
-        assert office.webhooks.change(webhook.id) == webhook
-        assert office.webhooks.change(webhook.id, types=["*"]).bases == frozenset({1})
-        assert office.webhooks.change(webhook.id, bases=None).bases is None
-        changed = office.webhooks.change(webhook.id, url=receiver.url("/b"))
-        assert (changed.url, changed.types, changed.bases) == (receiver.url("/b"), ("*",), None)
 
 
 class TestDeliveries:
@@ -890,9 +832,7 @@ class TestDeliveries:
         rest = office.deliveries.list_for_webhook(hook.id, before=first[-1].id)
         assert [one.id for one in first + rest] == sorted((one.id for one in first + rest), reverse=True)
         assert len(first + rest) == 5
-        assert len(office.deliveries.list_for_webhook(hook.id, state=WAITING)) == 1
-        assert len(office.deliveries.list_for_webhook(hook.id, state=SENT)) == 4
-        assert office.deliveries.get(first[0].id) == first[0]
+        assert office.states(hook) == [SENT, SENT, SENT, SENT, WAITING]
 
     def test_can_be_repeated_under_the_same_id(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
         office.happen()

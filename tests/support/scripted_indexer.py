@@ -5,7 +5,6 @@ Everything a worker does is seen from outside: its rows and events in the databa
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import threading
@@ -15,20 +14,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import text
 
+from holdfast.clock import SystemClock
 from holdfast.engine.slot import BuildResult
 from holdfast.engine.states import SlotState
+from holdfast.engine.worker import WorkerParts
 from holdfast.errors import Transient
-from holdfast.wiring import WorkerPartsFactory
+from holdfast.wiring import configure_logging, open_configured_store, open_work_notifier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import Store
     from holdfast.engine.store.sql_store import SqlStore
-    from holdfast.engine.task import Indexer, Task
-    from holdfast.engine.worker import WorkerParts
+    from holdfast.engine.task import Task
     from holdfast.settings import Settings
 
 KINDS = ("content", "vector", "graph", "cards")
@@ -135,14 +134,20 @@ class Workshop:
 
     def __call__(self) -> WorkerParts:
         points = Points(self.folder, self.faults)
-        parts = WorkerPartsFactory(settings=self.settings, indexers=f"{__name__}:no_indexers")()
-        store = cast("Store", StillStore(parts.store, points.still))
-        indexers = dict.fromkeys(KINDS, RowIndexer(points))
-        return dataclasses.replace(parts, store=store, indexers=indexers, failpoint=points.reach)
-
-
-def no_indexers() -> Mapping[str, Indexer]:
-    return {}
+        settings, notifier = self.settings, open_work_notifier(self.settings.database)
+        if settings.log:
+            configure_logging(settings.log)
+        return WorkerParts(
+            store=cast("Store", StillStore(open_configured_store(settings, notifier), points.still)),
+            notifier=notifier,
+            indexers=dict.fromkeys(KINDS, RowIndexer(points)),
+            clock=SystemClock(),
+            rules=settings.rules,
+            period=settings.period,
+            retention=settings.retention,
+            claim_batch=settings.claim_batch,
+            failpoint=points.reach,
+        )
 
 
 # ---------------------------------------------------------------- the journal, for both sides

@@ -23,7 +23,7 @@ def page(*numbers: int, end: int, reset: bool = False) -> LogPage:
 
 def numbers(tail: EventBuffer, after: int, limit: int = 100) -> tuple[list[int], int] | None:
     portion = tail.read_after(Cursor(0, after), limit)
-    return portion and ([one.cursor.id for one in portion.events], portion.cursor.id)
+    return None if portion is None else ([one.cursor.id for one in portion.events], portion.cursor.id)
 
 
 def test_what_is_behind_the_end_is_waited_for() -> None:

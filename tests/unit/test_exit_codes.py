@@ -7,13 +7,11 @@ from typing import get_args
 import pytest
 
 from holdfast import errors
-from holdfast.api import problems
 from holdfast.auth.principal import Scope
 from holdfast.bases.cards import EXPORT_FORMATS
 from holdfast.catalog.repository import ItemKind, OnDuplicate
-from holdfast.cli import exit_codes as exits
 from holdfast.cli import options
-from holdfast.cli.exit_codes import ExitCode, classify_error, combine_exit_codes, error_to_dict, reply_exit_code
+from holdfast.cli.exit_codes import ExitCode, combine_exit_codes, error_exit_code, error_to_dict, reply_exit_code
 from holdfast.documents.lists import Order
 from holdfast.engine.admission import Verdict
 from holdfast.errors import BadRequest, Conflict, HoldfastError, Outage, Permanent, StateConflict, Transient
@@ -28,16 +26,14 @@ OURS = sorted({one for one in kinds() if one.__module__.startswith("holdfast.")}
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
-def test_every_error_has_a_row(kind: type[HoldfastError]) -> None:
-    assert any(one.__name__ in exits.EXIT_CODES for one in kind.__mro__)
+def test_every_error_has_an_exit_code_and_a_status_that_is_an_error(kind: type[HoldfastError]) -> None:
+    assert kind.exit_code is not ExitCode.OK
+    assert kind.http_status is None or kind.http_status >= 400
 
 
-def test_every_row_is_of_an_error() -> None:
-    assert exits.EXIT_CODES.keys() <= {one.__name__ for one in OURS}
-
-
-def test_every_error_that_http_tells_has_an_exit_of_its_own() -> None:
-    assert {kind.__name__ for kind, _ in problems.STATUS_RULES} <= exits.EXIT_CODES.keys()
+def test_only_errors_that_no_caller_should_see_have_no_http_status() -> None:
+    hidden = {one for one in OURS if one.http_status is None}
+    assert hidden == {errors.StaleLease, errors.BadResponse, errors.GuardedWorkFailed}
 
 
 @pytest.mark.parametrize(
@@ -55,11 +51,10 @@ def test_every_error_that_http_tells_has_an_exit_of_its_own() -> None:
         (Transient("slow"), "slow", ExitCode.TEMPORARY),
         (Outage("down"), "down", ExitCode.TEMPORARY),
         (Permanent("bad"), "bad", ExitCode.FAILED),
-        (RuntimeError("oh"), "internal_error", ExitCode.FAILED),
     ],
 )
-def test_an_error_is_told_by_its_code_and_its_exit(error: Exception, code: str, exit_: ExitCode) -> None:
-    assert classify_error(error) == (exit_, code)
+def test_an_error_is_told_by_its_code_and_its_exit(error: HoldfastError, code: str, exit_: ExitCode) -> None:
+    assert (error_exit_code(error), error.code) == (exit_, code)
 
 
 def test_a_conflict_names_what_stands_in_the_way() -> None:

@@ -35,23 +35,6 @@ def test_only_named_bases_are_seen(bases: frozenset[int] | None, base: int | Non
     assert caller(ADMIN, bases).sees(base) is seen
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs", "covered"),
-    [
-        (None, None, True),
-        (None, {1}, True),
-        (frozenset({1, 2}), {1}, True),
-        (frozenset({1, 2}), {1, 2}, True),
-        (frozenset({1, 2}), {1, 3}, False),
-        (frozenset({1, 2}), None, False),
-    ],
-)
-def test_nobody_can_give_away_more_than_they_see(
-    mine: frozenset[int] | None, theirs: set[int] | None, covered: bool
-) -> None:
-    assert caller(ADMIN, mine).may_grant(theirs) is covered
-
-
 def test_without_keys_everybody_here_may_do_everything() -> None:
     assert all(KEYLESS_CALLER.may(scope) for scope in Scope)
     assert KEYLESS_CALLER.sees(7)

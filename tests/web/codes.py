@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.api.problems import CODES_BY_STATUS, STATUS_RULES
+from holdfast.api.problems import CODES_BY_STATUS
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +49,16 @@ def _sites() -> Iterator[Site]:
             code = _text(_code(call), constants)
             if code:
                 yield Site(f"{file.relative_to(SOURCE)}:{call.lineno}", code, frozenset(_params(call)))
-    for meaning in [*(kind.code for kind, _ in STATUS_RULES), *CODES_BY_STATUS.values()]:
+    for meaning in [*_codes_of_errors(HoldfastError), *CODES_BY_STATUS.values()]:
         yield Site("api/problems.py", meaning, frozenset())
+
+
+def _codes_of_errors(kind: type[HoldfastError]) -> Iterator[str]:
+    """Return the code of each class of errors that HTTP reports."""
+    if "code" in vars(kind) and kind.http_status is not None:
+        yield kind.code
+    for below in kind.__subclasses__():
+        yield from _codes_of_errors(below)
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from holdfast.api import problems
 from holdfast.api.auth import authenticate, get_server_state
 from holdfast.api.uploads import spool_body
 from holdfast.auth import FirstRequest, InFlight, Mismatch, Replay, StoredResponse
-from holdfast.errors import HoldfastError
+from holdfast.errors import RETRY_AFTER_SECONDS, HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -101,7 +101,7 @@ async def _respond_once(
             return Response(stored.body or b"", stored.status, {**stored.headers, **REPLAYED_HEADERS}), None
         case InFlight():
             detail = "The same request is being answered; ask again in a moment."
-            wait = {"Retry-After": str(problems.RETRY_AFTER_SECONDS)}
+            wait = {"Retry-After": str(RETRY_AFTER_SECONDS)}
             return problems.build_problem_response(
                 request, HTTPStatus.CONFLICT, "in_flight", detail, headers=wait
             ), None

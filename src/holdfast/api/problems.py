@@ -1,7 +1,7 @@
 """Every error as a problem of RFC 9457: what happened, why, what to do next, and a code to branch on.
 
-One table maps errors to statuses; their codes are in `holdfast.errors`. An unexpected error is logged with its trace,
-which the response does not contain.
+The status and the code of an error are attributes of its class in `holdfast.errors`. An unexpected error is logged
+with its trace, which the response does not contain.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from holdfast.api import PROBLEM_JSON
 from holdfast.llm.failures import BUDGET_SPENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from fastapi import FastAPI, Request
 
 log = logging.getLogger("holdfast")
 
 RETRYABLE_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
-RETRY_AFTER_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,40 +61,6 @@ class ProblemDetails:
     generation: int | None = None  # of a document that has changed: the current one
 
 
-@dataclass(frozen=True, slots=True)
-class StatusRule:
-    """The status of one class of errors."""
-
-    status: HTTPStatus
-    retry_after: int | None = None  # seconds
-
-
-# The first class that an error is an instance of decides.
-STATUS_RULES: Sequence[tuple[type[errors.HoldfastError], StatusRule]] = (
-    (errors.BadSettings, StatusRule(HTTPStatus.UNPROCESSABLE_ENTITY)),
-    (errors.BadRequest, StatusRule(HTTPStatus.UNPROCESSABLE_ENTITY)),
-    (errors.UnknownBase, StatusRule(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownItem, StatusRule(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownJob, StatusRule(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownOwner, StatusRule(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownSlot, StatusRule(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownKey, StatusRule(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownWebhook, StatusRule(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownDelivery, StatusRule(HTTPStatus.NOT_FOUND)),
-    (errors.UnknownEntity, StatusRule(HTTPStatus.NOT_FOUND)),
-    (errors.NameTaken, StatusRule(HTTPStatus.CONFLICT)),
-    (errors.BaseFailed, StatusRule(HTTPStatus.CONFLICT)),
-    (errors.StateConflict, StatusRule(HTTPStatus.CONFLICT)),
-    (errors.PreconditionFailed, StatusRule(HTTPStatus.PRECONDITION_FAILED)),
-    (errors.Unauthorized, StatusRule(HTTPStatus.UNAUTHORIZED)),
-    (errors.Forbidden, StatusRule(HTTPStatus.FORBIDDEN)),
-    (errors.BadSecretKey, StatusRule(HTTPStatus.CONFLICT)),
-    (errors.StoreFull, StatusRule(HTTPStatus.INSUFFICIENT_STORAGE)),
-    (errors.StoreBusy, StatusRule(HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER_SECONDS)),
-    (errors.StoreUnavailable, StatusRule(HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER_SECONDS)),
-    (errors.StoreError, StatusRule(HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER_SECONDS)),
-    (errors.WorkError, StatusRule(HTTPStatus.BAD_GATEWAY)),
-)
 # Errors that the framework raises itself.
 CODES_BY_STATUS = {
     HTTPStatus.BAD_REQUEST: "bad_request",
@@ -174,18 +139,17 @@ def build_problem_response(
 
 
 def _build_holdfast_response(request: Request, error: errors.HoldfastError) -> JSONResponse:
-    rule = next((rule for kind, rule in STATUS_RULES if isinstance(error, kind)), None)
-    if rule is None:
+    if error.http_status is None:
         return _build_internal_error_response(request, error)
-    status, code, wait = rule.status, error.code, rule.retry_after
+    status, code, wait = error.http_status, error.code, error.http_retry_after
     params = {name: value for name, value in error.params.items() if name != "message"}
     more: dict[str, Any] = {"subcode": error.subcode or None, "params": params}
     if isinstance(error, errors.WorkError):
-        status = HTTPStatus.PAYMENT_REQUIRED if code == BUDGET_SPENT else status
         more["retryable"] = isinstance(error, errors.Transient)  # a wrong key or an unknown model needs a person
-    if isinstance(error, errors.Transient):
-        status = HTTPStatus.SERVICE_UNAVAILABLE
-        wait = max(1, int(error.retry_after.total_seconds())) if error.retry_after else RETRY_AFTER_SECONDS
+        if isinstance(error, errors.Transient):
+            wait = max(1, int(error.retry_after.total_seconds())) if error.retry_after else wait
+        elif code == BUDGET_SPENT:
+            status = HTTPStatus.PAYMENT_REQUIRED
     if isinstance(error, errors.Conflict):
         more |= {"verdict": error.verdict, "state": error.status, "document": error.document, "job": error.job}
         if error.reason == "quota_exhausted":

@@ -22,9 +22,6 @@ from holdfast.engine.loop import Loop
 from holdfast.errors import BadSecretKey, BadSettings
 from holdfast.events.feed import Feed
 from holdfast.service.opening import announce_server, find_server, open_library, withdraw_server
-from holdfast.sources.address_policy import Reach
-from holdfast.webhooks.http_post import PostOptions
-from holdfast.webhooks.sender import Sender
 from holdfast.wiring import make_worker, open_event_notifier, open_scheduler
 
 if TYPE_CHECKING:
@@ -92,11 +89,10 @@ def _start_background_loops(held: ExitStack, served: ServerState) -> None:
     held.callback(news.close)
     listener = held.enter_context(closing(news.listen()))
     try:
-        library.webhooks.encrypt_plaintext()
+        library.webhook_cipher.encrypt_plaintext(library.store.database)
     except BadSecretKey as error:
         log.error("webhook.secret_key %s", error)  # noqa: TRY400 - no trace is needed; only webhooks are affected
-    reach = Reach.parse(settings.webhook_allow)
-    sender = Sender(library.deliveries, PostOptions(reach=reach), wake=listener.wake)
+    sender = library.webhook_sender(listener.wake)
     held.callback(sender.close)
     quiet = held.enter_context(closing(MemoryNotifier().listen()))
     for loop in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,7 +10,6 @@ from pydantic import BaseModel
 from holdfast import __version__
 from holdfast.api.auth import Service, get_server_state
 from holdfast.auth import Scope
-from holdfast.url_secrets import mask_secrets
 
 router = APIRouter(tags=["system"])
 health = APIRouter(tags=["system"])
@@ -51,9 +49,9 @@ def read_about(service: Service, request: Request) -> About:
         scope=str(caller.scope),
         bases_limited=caller.bases is not None,
         settings=[
-            Setting(name=f.name, value=_setting_value(getattr(settings, f.name)), meaning=f.metadata["meaning"])
-            for f in fields(settings)
-            if admin and f.repr  # secrets have no repr
+            Setting(name=setting.name, value=_to_json(setting.value), meaning=setting.meaning)
+            for setting in settings.describe()
+            if admin and not setting.secret
         ],
     )
 
@@ -69,8 +67,5 @@ def is_ready(request: Request) -> Health:
     return Health(status="ok")
 
 
-def _setting_value(value: Any) -> Any:
-    """Return a setting as JSON, with secrets in addresses masked."""
-    if isinstance(value, str):
-        return mask_secrets(value)
+def _to_json(value: Any) -> Any:
     return value if isinstance(value, int | float | None) else str(value)

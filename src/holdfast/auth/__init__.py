@@ -1,4 +1,4 @@
-"""Keys, what their holders may do, and idempotent requests."""
+"""API keys, the rights of callers, and idempotent requests."""
 
 from holdfast.auth.idempotency import FirstRequest, IdempotencyStore, InFlight, Mismatch, Replay, StoredResponse
 from holdfast.auth.keys import StoredKey

@@ -1,8 +1,12 @@
-"""Answers kept for requests that are repeated under the same `Idempotency-Key`.
+"""Stored responses of requests that are repeated with the same `Idempotency-Key`.
 
-Whoever begins first does the work; others are told that it is under way, or what came of it. Whoever dies in the middle
-frees its key after `LEASE`, and cannot finish any more once somebody else has begun again: the fence is no longer its
-own. All times are those of the database.
+The first request does the work; later ones get its stored response, or learn that it is running. If the first process
+dies, its lease expires after `LEASE` and the next request starts again with a higher fence. A late process cannot store
+a response then, because its fence is too low. All times are those of the database.
+
+    match store.begin(caller, key, fingerprint):
+        case FirstRequest() as first: store.finish(first, do_the_work())
+        case Replay(response=response): return response
 """
 
 from __future__ import annotations
@@ -24,24 +28,22 @@ if TYPE_CHECKING:
 
 LEASE = timedelta(seconds=60)
 RETENTION = timedelta(hours=24)
-MAX_BODY_BYTES = 1 << 20  # bytes; of a larger answer all but the body is kept
+MAX_BODY_BYTES = 1 << 20  # bytes; of a larger response, only status and headers are stored
 STORED_HEADERS = frozenset({"content-type", "location", "etag", "retry-after"})
 MAX_KEY_LENGTH = 255
-NO_KEY_ID = 0  # in the column of those who need no key
+NO_KEY_ID = 0  # the caller where no key is needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResponse:
-    """What a request was answered."""
-
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = b""  # None: it was too large to be kept
+    body: bytes | None = b""  # None: too large to be stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRequest:
-    """Do the work, then `finish`, or `release` if nothing came of it."""
+    """The caller must do the work, then call `finish`, or `release` if nothing was changed."""
 
     id: int
     fence: int
@@ -49,65 +51,58 @@ class FirstRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """It was done; say this again."""
+    """The work was done before; this was the response."""
 
     response: StoredResponse
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Somebody is at it."""
+    """Another process is doing the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The key was used for another request."""
+    """The key was used for a different request."""
 
 
 BeginResult = FirstRequest | Replay | InFlight | Mismatch
 
 
 class IdempotencyStore:
-    """The answers that one database keeps."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def begin(self, caller: Caller, key: str, fingerprint: str) -> BeginResult:
-        """Begin a request: of many with the same key at the same moment exactly one is `Fresh`.
+        """Begin a request. Of concurrent requests with the same key exactly one gets `FirstRequest`.
 
-        The fingerprint tells requests apart: a digest of method, path and body.
+        The fingerprint is a digest of method, path and body.
         """
         _check_key(key)
-        who = NO_KEY_ID if caller.key_id is None else caller.key_id
-        return self._database.write(lambda tx: _begin(tx, who, key, fingerprint), durable=True)
+        caller_id = NO_KEY_ID if caller.key_id is None else caller.key_id
+        return self._database.write(lambda tx: _begin(tx, caller_id, key, fingerprint), durable=True)
 
-    def finish(self, fresh: FirstRequest, answer: StoredResponse) -> bool:
-        """Keep an answer; False if the work took so long that somebody else has begun it again."""
-        headers = {name.lower(): text for name, text in answer.headers.items() if name.lower() in STORED_HEADERS}
-        body = answer.body if answer.body is not None and len(answer.body) <= MAX_BODY_BYTES else None
-        return self._update(sql.FINISH_REQUEST, fresh, status=answer.status, headers=json.dumps(headers), body=body)
+    def finish(self, request: FirstRequest, response: StoredResponse) -> bool:
+        """Store a response; False if the lease expired and another process has begun the request again."""
+        headers = {name.lower(): text for name, text in response.headers.items() if name.lower() in STORED_HEADERS}
+        body = response.body if response.body is not None and len(response.body) <= MAX_BODY_BYTES else None
+        return self._update(sql.FINISH_REQUEST, request, status=response.status, headers=json.dumps(headers), body=body)
 
-    def renew(self, fresh: FirstRequest) -> bool:
-        """Keep the key for longer, while the work goes on; False if it is lost."""
-        return self._update(sql.RENEW_REQUEST, fresh, lease=micros(LEASE))
-
-    def release(self, fresh: FirstRequest) -> bool:
-        """Free the key: nothing was done, and the same request may be tried again at once."""
-        return self._update(sql.RELEASE_REQUEST, fresh)
+    def release(self, request: FirstRequest) -> bool:
+        """Free the key: nothing was changed, and the same request may be tried again at once."""
+        return self._update(sql.RELEASE_REQUEST, request)
 
     def sweep(self, limit: int = 500) -> int:
-        """Remove answers past their time, at most so many; return how many."""
+        """Remove at most `limit` expired responses; return how many."""
 
         def work(tx: Transaction) -> int:
             return len(tx.run(sql.DELETE_EXPIRED_REQUESTS, keep=micros(RETENTION), limit=limit))
 
         return self._database.write(work, durable=False)
 
-    def _update(self, statement: Any, fresh: FirstRequest, **values: Any) -> bool:
-        return bool(
-            self._database.write(lambda tx: tx.run(statement, id=fresh.id, fence=fresh.fence, **values), durable=True)
-        )
+    def _update(self, statement: Any, request: FirstRequest, **values: Any) -> bool:
+        values |= {"id": request.id, "fence": request.fence}
+        return bool(self._database.write(lambda tx: tx.run(statement, **values), durable=True))
 
 
 def _begin(tx: Transaction, caller: int, key: str, fingerprint: str) -> BeginResult:
@@ -123,9 +118,9 @@ def _begin(tx: Transaction, caller: int, key: str, fingerprint: str) -> BeginRes
         if begun:
             ((id_, fence),) = begun
             return FirstRequest(id=id_, fence=fence)
-        found = tx.run(sql.READ_REQUEST, caller=caller, key=key)
-        if found:  # else it was released or swept between the two statements, and is free
-            return _classify_stored(found[0], fingerprint)
+        stored = tx.run(sql.READ_REQUEST, caller=caller, key=key)
+        if stored:  # else the request was released or removed between the two statements
+            return _classify_stored(stored[0], fingerprint)
 
 
 def _classify_stored(row: tuple[Any, ...], fingerprint: str) -> BeginResult:

@@ -1,8 +1,8 @@
-"""Keys: a secret that is shown once, of which only a digest is kept.
+"""API keys: the secret is shown once, and only its digest is stored.
 
-A key is looked up for each request and nothing is remembered, so a key that was revoked or has expired is refused by
-the very next request of every process. When a key was last used is gathered in memory and written for many at once,
-by whoever calls `note_uses` now and then: no request waits for it, and a crash forgets a minute of it.
+A key is looked up at each request and never cached, so every process refuses a revoked or expired key at once. Times of
+last use are collected in memory, and `flush_uses` writes them in batches: no request waits for that write, and a crash
+loses the uses since the last call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PREFIX = "hf_"
 SECRET_BYTES = 32
-SHOWN_CHARACTERS = 8  # characters of the secret that people may see
+SHOWN_CHARACTERS = 8  # characters of the secret that lists show
 SECRET_PATTERN = re.compile(rb"hf_([A-Za-z0-9_-]{8})[A-Za-z0-9_-]{35}")  # 32 bytes are 43 characters
 USE_INTERVAL = timedelta(minutes=1)
 MAX_NAME_LENGTH = 200
@@ -38,13 +38,13 @@ MAX_NAME_LENGTH = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredKey:
-    """What is known of a key; its secret is not."""
+    """A key without its secret."""
 
     id: int
     name: str
-    prefix: str  # how its secret begins, behind `hf_`
+    prefix: str  # first characters of the secret after `hf_`
     scope: Scope
-    bases: frozenset[int] | None  # None: all, also later ones
+    bases: frozenset[int] | None  # None: all bases, also future ones
     created_at: Moment
     expires_at: Moment | None
     revoked_at: Moment | None
@@ -52,22 +52,19 @@ class StoredKey:
 
     @property
     def caller(self) -> Caller:
-        """Who asks by this key."""
         return Caller(key_id=self.id, name=self.name, scope=self.scope, bases=self.bases)
 
 
 class KeyRepository:
-    """The keys of one database."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
         self._mutex = threading.Lock()
-        self._pending_uses: dict[int, Moment] = {}  # what is not written yet
+        self._pending_uses: dict[int, Moment] = {}  # not written yet
 
     def create(
         self, name: str, scope: Scope, bases: Collection[int] | None = None, expires_at: Moment | None = None
     ) -> tuple[StoredKey, str]:
-        """Make a key; its secret is returned here and never again."""
+        """Create a key; return it with its secret, which cannot be read again."""
         if not name.strip() or len(name) > MAX_NAME_LENGTH:
             raise BadRequest(
                 f"A key has a name of 1 to {MAX_NAME_LENGTH} characters, so that people know whose it is.",
@@ -96,10 +93,7 @@ class KeyRepository:
         return _row_to_key(rows[0]), secret
 
     def verify(self, secret: str | bytes) -> StoredKey | None:
-        """Return the key of this secret; `None` if there is none, or it is revoked or has expired. Never raises for it.
-
-        One read, and nothing is written.
-        """
+        """Return the key of a secret; None if it is unknown, malformed, revoked or expired. Writes nothing."""
         given = secret.encode("utf-8", "replace") if isinstance(secret, str) else secret
         form = SECRET_PATTERN.fullmatch(given)
         if form is None:
@@ -107,15 +101,15 @@ class KeyRepository:
         digest = _digest(given).encode()
         with self._database.reading() as tx:
             rows = tx.run(sql.FIND_KEYS, prefix=form[1].decode())
-        found: StoredKey | None = None
+        match: StoredKey | None = None
         for now, *row in rows:
             if hmac.compare_digest(digest, str(row[3]).encode()):
-                found = _row_to_key(row)
-                self._record_use(found, now)
-        return found
+                match = _row_to_key(row)
+                self._record_use(match, now)
+        return match
 
     def revoke(self, id_: int) -> StoredKey:
-        """Let a key open nothing from now on; a second time changes nothing."""
+        """Revoke a key, effective at the next request. Revoking it again changes nothing."""
         self._database.write(lambda tx: tx.run(sql.REVOKE_KEY, id=id_), durable=True)
         return self.get(id_)
 
@@ -128,17 +122,17 @@ class KeyRepository:
         return _row_to_key(rows[0])
 
     def list_all(self) -> list[StoredKey]:
-        """Read all keys, oldest first; those that are revoked or have expired, too."""
+        """Return all keys, oldest first, including revoked and expired ones."""
         with self._database.reading() as tx:
             return [_row_to_key(row) for row in tx.run(sql.LIST_KEYS)]
 
     def any_created(self) -> bool:
-        """Tell whether there was ever a key: then everybody needs one, also when the last was revoked."""
+        """Return whether a key was ever created. From then on each request needs one, even if all are revoked."""
         with self._database.reading() as tx:
             return bool(tx.run(sql.SELECT_ANY_KEY))
 
     def flush_uses(self) -> int:
-        """Write which keys were used since the last time, each at most once a minute; return how many there were."""
+        """Write the times of last use since the last call, each at most once a minute; return how many."""
         with self._mutex:
             used, self._pending_uses = self._pending_uses, {}
         if used:

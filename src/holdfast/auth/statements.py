@@ -1,4 +1,4 @@
-"""Every statement about keys and repeated requests."""
+"""All statements about keys and idempotent requests."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from holdfast.auth.tables import idempotent_requests, keys
 from holdfast.db import LIMIT, NOW, batch, int_param, text_param
 
-# ---------------------------------------------------------------- keys
-
 _given = {name: text_param(name) for name in ("name", "prefix", "digest", "scope", "bases")}
 CREATE_KEY = insert(keys).values(created_at=NOW, expires_at=int_param("expires_at"), **_given).returning(*keys.c)
 _valid = and_(keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > NOW))
-# The shown part of the secret finds the row; whether it is the key is decided by comparing in constant time.
+# The prefix finds candidate rows; `KeyRepository.verify` compares digests in constant time.
 FIND_KEYS = select(NOW, *keys.c).where(keys.c.prefix == text_param("prefix"), _valid)
 READ_KEY = select(*keys.c).where(keys.c.id == int_param("id"))
 LIST_KEYS = select(*keys.c).order_by(keys.c.id)
@@ -31,12 +29,10 @@ UPDATE_USES = (
     .where(keys.c.id == _row.c.id, or_(keys.c.used_at.is_(None), keys.c.used_at <= _row.c.at - int_param("spacing")))
 )
 
-# ---------------------------------------------------------------- repeated requests
-
 _expired = idempotent_requests.c.begun_at <= NOW - int_param("keep")
 _abandoned = and_(idempotent_requests.c.status.is_(None), idempotent_requests.c.until <= NOW)
 _begun = {"until": NOW + int_param("lease"), "begun_at": NOW, "fingerprint": text_param("fingerprint")}
-# One statement, so that of two at the same moment one inserts, and the other finds a row that is not free.
+# One statement, so that of two concurrent requests only one gets the row.
 BEGIN_REQUEST = (
     upsert(idempotent_requests)
     .values(caller=int_param("caller"), key=text_param("key"), fence=literal_column("1"), **_begun)
@@ -61,12 +57,6 @@ _is_current_request = and_(
 FINISH_REQUEST = (
     update(idempotent_requests)
     .values(status=int_param("status"), headers=text_param("headers"), body=bindparam("body", type_=LargeBinary()))
-    .where(_is_current_request)
-    .returning(idempotent_requests.c.id)
-)
-RENEW_REQUEST = (
-    update(idempotent_requests)
-    .values(until=NOW + int_param("lease"))
     .where(_is_current_request)
     .returning(idempotent_requests.c.id)
 )

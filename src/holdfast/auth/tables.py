@@ -1,4 +1,4 @@
-"""The schema of keys and of answers that are kept for repeated requests."""
+"""The tables of keys and idempotent requests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ keys = Table(
     metadata,
     Column("id", IdType, primary_key=True),
     Column("name", Text, nullable=False),
-    Column("prefix", Text, nullable=False),  # what people may see of the secret
-    Column("digest", Text, nullable=False),  # SHA-256 of the secret, which is kept nowhere
+    Column("prefix", Text, nullable=False),  # the shown part of the secret
+    Column("digest", Text, nullable=False),  # SHA-256 of the secret, which is not stored
     Column("scope", Text, nullable=False),
-    Column("bases", Text),  # JSON: ids; NULL: all, also later ones
+    Column("bases", Text),  # JSON: ids; NULL: all bases, also future ones
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
     Column("revoked_at", BigInteger),
@@ -30,15 +30,15 @@ idempotent_requests = Table(
     "access_repeats",
     metadata,
     Column("id", IdType, primary_key=True),
-    Column("caller", BigInteger, nullable=False),  # id of a key; 0: nobody needs one
+    Column("caller", BigInteger, nullable=False),  # id of a key; 0: no key is needed
     Column("key", Text, nullable=False),
     Column("fingerprint", Text, nullable=False),  # of the request
-    Column("fence", BigInteger, nullable=False),  # rises when somebody else takes over
-    Column("until", BigInteger, nullable=False),  # when whoever answers is taken for dead
+    Column("fence", BigInteger, nullable=False),  # rises when another process takes over
+    Column("until", BigInteger, nullable=False),  # end of the lease
     Column("begun_at", BigInteger, nullable=False),
-    Column("status", Integer),  # of the answer; NULL: there is none yet
+    Column("status", Integer),  # of the response; NULL: not finished
     Column("headers", Text),
-    Column("body", LargeBinary),  # NULL: too large to be kept
+    Column("body", LargeBinary),  # NULL: too large to be stored
     UniqueConstraint("caller", "key"),
     CheckConstraint("(status IS NULL) = (headers IS NULL)", name="answer"),
     CheckConstraint("status IS NOT NULL OR body IS NULL", name="body"),

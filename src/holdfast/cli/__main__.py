@@ -1,4 +1,4 @@
-"""`python -m holdfast.cli` is the command, too."""
+"""Makes `python -m holdfast.cli` the command."""
 
 import sys
 

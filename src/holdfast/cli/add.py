@@ -1,17 +1,15 @@
-"""`add`, `sync`, `watch`: things go in."""
+"""`add`, `sync`, `watch`: commands that add documents."""
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.command import CommandContext, command
+from holdfast.cli.command import CommandContext, command, stop_on_signal
 from holdfast.cli.exit_codes import ExitCode, combine_exit_codes, reply_exit_code
 from holdfast.cli.format import format_cell, format_count, format_value
 from holdfast.cli.options import DEFAULT_BASE, BaseOption, NoWaitOption, OnDuplicate, PriorityOption
@@ -19,6 +17,7 @@ from holdfast.cli.progress import wait_with_progress
 from holdfast.cli.resolve import ensure_base
 from holdfast.cli.results import print_replies, status_command, wait_and_report
 from holdfast.cli.wait_targets import BaseTarget
+from holdfast.engine import DEFAULT_PRIORITY
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -26,21 +25,19 @@ if TYPE_CHECKING:
     from holdfast.service.schemas import Reply, SyncPreview
 
 PANEL = "Putting in"
-DEFAULT_PRIORITY = 5
 WEB_PREFIXES = ("http://", "https://")
 
 DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of the machine that holds the library.")]
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "add", panel=PANEL)(add)
     command(app, "sync", panel=PANEL)(sync)
     command(app, "watch", panel=PANEL)(watch)
 
 
 def add(
-    face: CommandContext,
+    context: CommandContext,
     what: Annotated[
         list[str] | None,
         typer.Argument(metavar="PATH|URL|-", help="Files, pages of the web, or - for stdin.", show_default=False),
@@ -64,18 +61,18 @@ def add(
     """Add files, pages or notes, and wait until they are indexed."""
     for word in what or []:
         if Path(word).is_dir():
-            raise BadRequest(f"{word!r} is a folder; use: {face.format_command('sync', word, base=base)}")
-    asked = AddRequest(what or [], note, name, sitemap=sitemap, every=every)
+            raise BadRequest(f"{word!r} is a folder; use: {context.format_command('sync', word, base=base)}")
+    request = AddRequest(what or [], note, name, sitemap=sitemap, every=every)
     terms: dict[str, Any] = {"on_duplicate": on_duplicate, "index": False if no_index else None, "priority": priority}
-    with face.open(work=not no_wait) as library:
-        ensure_base(face, library, base)
-        replies = asked.submit(library, base, terms)
-        print_replies(face, replies, "added")
-        return wait_and_report(face, library, base, replies, wait=not no_wait)
+    with context.open(work=not no_wait) as library:
+        ensure_base(context, library, base)
+        replies = request.submit(library, base, terms)
+        print_replies(context, replies, "added")
+        return wait_and_report(context, library, base, replies, wait=not no_wait)
 
 
 class AddRequest:
-    """What somebody wants to add, looked at before anything is opened."""
+    """The arguments of `add`, checked before the library is opened."""
 
     def __init__(
         self, words: list[str], note: str | None, name: str | None, *, sitemap: bool, every: int | None
@@ -101,7 +98,6 @@ class AddRequest:
                 raise BadRequest(f"{word!r} is no file. Check the path; nothing was added.")
 
     def submit(self, library: Holdfast, base: str, terms: dict[str, Any]) -> list[Reply]:
-        """Add it all."""
         from holdfast.service.documents import File  # noqa: PLC0415 - slow to load
 
         replies: list[Reply] = []
@@ -119,7 +115,7 @@ class AddRequest:
 
 
 def sync(
-    face: CommandContext,
+    context: CommandContext,
     folder: DirArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     priority: PriorityOption = DEFAULT_PRIORITY,
@@ -130,82 +126,85 @@ def sync(
 
     New files go in, changed ones are indexed again, missing ones go out.
     """
-    if face.remote and not folder.is_absolute():
+    if context.remote and not folder.is_absolute():
         raise BadRequest(f"The folder is one of the server's; write its whole path, not {str(folder)!r}.")
-    with face.open(work=not no_wait and not dry_run) as library:
+    with context.open(work=not no_wait and not dry_run) as library:
         if dry_run:
             found = library.documents.preview(base, folder)
-            face.print_result(found, lambda: _print_preview(face, found))
+            context.print_result(found, lambda: _print_preview(context, found))
             return ExitCode.OK
-        ensure_base(face, library, base)
+        ensure_base(context, library, base)
         reply = library.documents.sync(base, folder, priority=priority)
-        print_replies(face, [reply], "syncing")
+        print_replies(context, [reply], "syncing")
         if no_wait or reply.document is None:
-            face.print_result({"base": base, "replies": [reply], "documents": []}, lambda: None)
+            context.print_result({"base": base, "replies": [reply], "documents": []}, lambda: None)
             return reply_exit_code(str(reply.verdict), reply.reason)
-        return _wait_for_folder(face, library, base, reply)
+        return _wait_for_folder(context, library, base, reply)
 
 
-def _wait_for_folder(face: CommandContext, library: Holdfast, base: str, reply: Reply) -> ExitCode:
-    """Wait until a folder and all below it have come to rest."""
+def _wait_for_folder(context: CommandContext, library: Holdfast, base: str, reply: Reply) -> ExitCode:
+    """Wait until a folder and everything in it are at rest, and report the result."""
     followed = BaseTarget(library, base, reply.document)
-    wait_with_progress(face, library, followed, again=status_command(face, base, [reply.document or 0]))
-    stands = followed.folder_status
+    wait_with_progress(context, library, followed, again=status_command(context, base, [reply.document or 0]))
+    folder_status = followed.folder_status
     counts = library.bases.counts(base)
 
     def human() -> None:
-        if stands is not None:
-            face.terminal.print_row(stands.id, reply.name, stands.status, stands.why.message if stands.why else "")
+        if folder_status is not None:
+            context.terminal.print_row(
+                folder_status.id,
+                reply.name,
+                folder_status.status,
+                folder_status.why.message if folder_status.why else "",
+            )
         told = [f"{number:,} {format_value(status)}" for status, number in counts.by_status.items() if number]
-        face.terminal.info(
+        context.terminal.info(
             f"{format_count(counts.documents, 'document')} in base {base!r}: {', '.join(told) or 'none'}"
         )
 
-    face.print_result(
-        {"base": base, "replies": [reply], "documents": [stands] if stands else [], "counts": counts}, human
+    context.print_result(
+        {"base": base, "replies": [reply], "documents": [folder_status] if folder_status else [], "counts": counts},
+        human,
     )
-    failed = stands is not None and str(stands.status) in ("failed", "degraded")
+    failed = folder_status is not None and str(folder_status.status) in ("failed", "degraded")
     return combine_exit_codes([ExitCode.PARTIAL if failed else ExitCode.OK])
 
 
-def _print_preview(face: CommandContext, found: SyncPreview) -> None:
+def _print_preview(context: CommandContext, found: SyncPreview) -> None:
     for word, paths in (("added", found.added), ("changed", found.changed), ("removed", found.removed)):
         for path in paths:
-            face.terminal.print_row(word, path)
+            context.terminal.print_row(word, path)
     skipped = ", ".join(f"{number:,} {why}" for why, number in found.skipped.items())
-    face.terminal.info(
+    context.terminal.info(
         f"{len(found.added):,} to add, {len(found.changed):,} to change, {len(found.removed):,} to remove, "
         f"{found.unchanged:,} unchanged" + (f"; left out: {skipped}" if skipped else "") + ". Nothing was done."
     )
 
 
 def watch(
-    face: CommandContext,
+    context: CommandContext,
     folder: DirArgument,
     every: Annotated[
         int, typer.Option("--every", metavar="SECONDS", min=1, help="Look so often even if nothing is reported.")
     ] = 300,
     base: BaseOption = DEFAULT_BASE,
-) -> ExitCode:
+) -> None:
     """Keep a folder in step until Ctrl-C.
 
     It is synced at once, and whenever something in it changes.
     """
-    if face.remote:
+    if context.remote:
         raise BadRequest("A folder is watched on the machine that holds the library; run this there, without --at.")
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    with face.open(work=True) as library:
-        ensure_base(face, library, base)
-        face.terminal.info(f"Watching {folder}; Ctrl-C ends it.")
+    stop = stop_on_signal()
+    with context.open(work=True) as library:
+        ensure_base(context, library, base)
+        context.terminal.info(f"Watching {folder}; Ctrl-C ends it.")
         for reply in library.documents.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
-            if face.terminal.json:
-                face.terminal.print_json_line(reply)
+            if context.terminal.json:
+                context.terminal.print_json_line(reply)
             else:
-                face.terminal.print_row(reply.document, reply.name, _sync_label(reply), reply.job)
-    face.terminal.info("Watching ended.")
-    return ExitCode.OK  # a watch has no other end
+                context.terminal.print_row(reply.document, reply.name, _sync_label(reply), reply.job)
+    context.terminal.info("Watching ended.")
 
 
 def _sync_label(reply: Reply) -> str:

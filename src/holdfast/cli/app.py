@@ -1,4 +1,4 @@
-"""All commands together. Building this loads Typer and nothing of the library."""
+"""Builds the Typer app with all commands. This imports Typer and no heavy module of the library."""
 
 from __future__ import annotations
 
@@ -48,40 +48,39 @@ COMMAND_GROUPS = {
 
 
 class SectionedGroup(TyperGroup):
-    """Shows the commands in sections, without Rich: loading it takes longer than all the rest."""
+    """Shows the commands in sections, without Rich, because Rich takes longer to import than everything else."""
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the commands, each below the subject it belongs to."""
+        """Write the commands below the title of their section."""
         sections: dict[str, list[tuple[str, str]]] = {}
         room = formatter.width - 6 - max(map(len, self.commands))
         for name in self.list_commands(ctx):
-            one = self.commands[name]
-            section = getattr(one, "rich_help_panel", None) or "Commands"
-            sections.setdefault(section, []).append((name, one.get_short_help_str(room)))
+            command = self.commands[name]
+            section = getattr(command, "rich_help_panel", None) or "Commands"
+            sections.setdefault(section, []).append((name, command.get_short_help_str(room)))
         for section, rows in sections.items():
             with formatter.section(section):
                 formatter.write_dl(rows)
 
 
 def make_app() -> typer.Typer:
-    """Make the app."""
-    made = _make_typer("Index every document once, keep it, and search and ask it.")
-    made.callback()(set_common_options)
-    add.declare(made)
-    search.declare(made)
-    ls.declare(made)
-    show.declare(made)
-    operations.declare(made)
-    archives.declare(made)
+    app = _make_typer("Index every document once, keep it, and search and ask it.")
+    app.callback()(set_common_options)
+    add.declare(app)
+    search.declare(app)
+    ls.declare(app)
+    show.declare(app)
+    operations.declare(app)
+    archives.declare(app)
     config = _make_typer("What is set.")
-    doctor.declare(made, config)
-    serve.declare(made)
-    made.add_typer(config, name="config", rich_help_panel="Tending")
+    doctor.declare(app, config)
+    serve.declare(app)
+    app.add_typer(config, name="config", rich_help_panel="Tending")
     for name, (module, panel, meaning) in COMMAND_GROUPS.items():
         group = _make_typer(meaning)
         module.declare(group)
-        made.add_typer(group, name=name, rich_help_panel=panel)
-    return made
+        app.add_typer(group, name=name, rich_help_panel=panel)
+    return app
 
 
 def _make_typer(meaning: str) -> typer.Typer:

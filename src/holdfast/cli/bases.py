@@ -1,4 +1,4 @@
-"""`base`: the bases, made, set, emptied and deleted."""
+"""`base`: lists, creates, changes, clears and deletes bases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.format import format_count, format_size, format_value
 from holdfast.cli.options import DEFAULT_BASE, BaseArgument, YesOption
 from holdfast.cli.show import format_progress
@@ -23,12 +22,11 @@ SettingsArgument = Annotated[
     typer.Argument(metavar="KEY=VALUE", help="Settings, as in: chunk_size=400 indexes=vector,fulltext"),
 ]
 LIST_SETTINGS = ("indexes", "languages")
-TEXT_SETTINGS = ("embedding", "chat")  # where none is a word like others
+TEXT_SETTINGS = ("embedding", "chat")  # `none` is an ordinary value here
 NULL_WORDS = ("none", "null", "")
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "ls")(ls)
     command(app, "create")(create)
     command(app, "show")(show)
@@ -39,116 +37,115 @@ def declare(app: typer.Typer) -> None:
     command(app, "delete")(delete)
 
 
-def ls(face: CommandContext) -> ExitCode:
+def ls(context: CommandContext) -> None:
     """List the bases."""
-    with face.open() as library:
+    with context.open() as library:
         found = library.bases.list()
-        counted = {one.name: library.bases.counts(one.name) for one in found} if not face.terminal.json else {}
+        counted = {base.name: library.bases.counts(base.name) for base in found} if not context.terminal.json else {}
 
     def human() -> None:
-        face.terminal.print_table(
+        context.terminal.print_table(
             ("name", "status", "documents", "size", "indexes"),
             [
                 (
-                    one.name,
-                    one.status,
-                    counted[one.name].documents,
-                    format_size(counted[one.name].bytes),
-                    one.settings.indexes,
+                    base.name,
+                    base.status,
+                    counted[base.name].documents,
+                    format_size(counted[base.name].bytes),
+                    base.settings.indexes,
                 )
-                for one in found
+                for base in found
             ],
         )
         if not found:
-            face.terminal.info(
-                f"There is no base yet; make one with: {face.format_command('base', 'create', DEFAULT_BASE)}"
+            context.terminal.info(
+                f"There is no base yet; make one with: {context.format_command('base', 'create', DEFAULT_BASE)}"
             )
 
-    face.print_result(found, human)
-    return ExitCode.OK
+    context.print_result(found, human)
 
 
-def create(face: CommandContext, name: NewNameArgument, given: SettingsArgument = None) -> ExitCode:
+def create(context: CommandContext, name: NewNameArgument, given: SettingsArgument = None) -> None:
     """Make a base."""
-    with face.open() as library:
+    with context.open() as library:
         made = library.bases.create(name, **parse_settings(given or []))
-    face.print_result(made, lambda: face.terminal.info(f"Made the base {made.name!r}."))
-    return ExitCode.OK
+    context.print_result(made, lambda: context.terminal.info(f"Made the base {made.name!r}."))
 
 
-def show(face: CommandContext, name: BaseArgument) -> ExitCode:
+def show(context: CommandContext, name: BaseArgument) -> None:
     """Show a base with its settings and how many documents it has."""
-    with face.open() as library:
+    with context.open() as library:
         found, counts = library.bases.get(name), library.bases.counts(name)
-    face.print_result({"base": found, "counts": counts}, lambda: _print_base(face, found, counts))
-    return ExitCode.OK
+    context.print_result({"base": found, "counts": counts}, lambda: _print_base(context, found, counts))
 
 
-def change(face: CommandContext, name: BaseArgument, given: SettingsArgument = None) -> ExitCode:
+def change(context: CommandContext, name: BaseArgument, given: SettingsArgument = None) -> None:
     """Set a base otherwise.
 
     Its documents follow in the background while the old index serves.
     """
     if not given:
-        raise BadRequest(f"Say what to set, as in: {face.format_command('base', 'set', name, 'chunk_size=400')}")
-    with face.open() as library:
+        raise BadRequest(f"Say what to set, as in: {context.format_command('base', 'set', name, 'chunk_size=400')}")
+    with context.open() as library:
         changed = library.bases.change(name, **parse_settings(given))
-    face.print_result(
-        changed, lambda: face.terminal.info(f"Set {', '.join(parse_settings(given))} of base {changed.name!r}.")
+    context.print_result(
+        changed, lambda: context.terminal.info(f"Set {', '.join(parse_settings(given))} of base {changed.name!r}.")
     )
-    if changed.rollout is not None and not face.terminal.json:
-        face.terminal.info("Its documents follow when somebody works: a server, a worker, or the next `holdfast add`.")
-    return ExitCode.OK
+    if changed.rollout is not None and not context.terminal.json:
+        context.terminal.info(
+            "Its documents follow when somebody works: a server, a worker, or the next `holdfast add`."
+        )
 
 
-def rename(face: CommandContext, name: BaseArgument, to: NewNameArgument) -> ExitCode:
+def rename(context: CommandContext, name: BaseArgument, to: NewNameArgument) -> None:
     """Give a base another name."""
-    with face.open() as library:
+    with context.open() as library:
         renamed = library.bases.rename(name, to)
-    face.print_result(renamed, lambda: face.terminal.info(f"The base {name!r} is called {to!r} now."))
-    return ExitCode.OK
+    context.print_result(renamed, lambda: context.terminal.info(f"The base {name!r} is called {to!r} now."))
 
 
-def repair(face: CommandContext, name: BaseArgument) -> ExitCode:
+def repair(context: CommandContext, name: BaseArgument) -> None:
     """Try again what made a base fail, and build what is missing."""
-    with face.open() as library:
+    with context.open() as library:
         found = library.bases.repair(name)
-    face.print_result(found, lambda: face.terminal.info(f"The base {name!r} is {found.status}."))
-    return ExitCode.OK
+    context.print_result(found, lambda: context.terminal.info(f"The base {name!r} is {found.status}."))
 
 
-def clear(face: CommandContext, name: BaseArgument, yes: YesOption = False) -> ExitCode:
+def clear(context: CommandContext, name: BaseArgument, yes: YesOption = False) -> None:
     """Delete all documents of a base; name and settings stay."""
-    return _clear_or_delete(face, name, yes=yes, whole=False)
+    _clear_or_delete(context, name, yes=yes, whole=False)
 
 
-def delete(face: CommandContext, name: BaseArgument, yes: YesOption = False) -> ExitCode:
+def delete(context: CommandContext, name: BaseArgument, yes: YesOption = False) -> None:
     """Delete a base with all that is in it."""
-    return _clear_or_delete(face, name, yes=yes, whole=True)
+    _clear_or_delete(context, name, yes=yes, whole=True)
 
 
-def _clear_or_delete(face: CommandContext, name: str, *, yes: bool, whole: bool) -> ExitCode:
-    with face.open() as library:
+def _clear_or_delete(context: CommandContext, name: str, *, yes: bool, whole: bool) -> None:
+    with context.open() as library:
         documents = format_count(library.bases.counts(name).documents, "document")
         what = f"base {name!r} with {documents}" if whole else f"all {documents} of base {name!r}"
-        face.confirm(f"Delete {what}?", yes=yes)
+        context.confirm(f"Delete {what}?", yes=yes)
         (library.bases.delete if whole else library.bases.clear)(name)
-    told = {"base": name, "deleted" if whole else "cleared": True}
-    face.print_result(
-        told, lambda: face.terminal.info(f"Deleted {what}; what is left on the disk is erased by whoever works.")
+    result = {"base": name, "deleted" if whole else "cleared": True}
+    context.print_result(
+        result, lambda: context.terminal.info(f"Deleted {what}; what is left on the disk is erased by whoever works.")
     )
-    return ExitCode.OK
 
 
 def parse_settings(given: list[str]) -> dict[str, Any]:
-    """Read settings as people write them."""
-    found: dict[str, Any] = {}
+    """Parse KEY=VALUE arguments.
+
+    >>> parse_settings(["chunk_size=400", "indexes=vector,fulltext", "budget_tokens=none"])
+    {'chunk_size': 400, 'indexes': ['vector', 'fulltext'], 'budget_tokens': None}
+    """
+    settings: dict[str, Any] = {}
     for word in given:
         name, equals, text = word.partition("=")
         if not equals or not name:
             raise BadRequest(f"{word!r} is no setting; write it as KEY=VALUE.")
-        found[name] = _parse_value(name, text)
-    return found
+        settings[name] = _parse_value(name, text)
+    return settings
 
 
 def _parse_value(name: str, text: str) -> Any:
@@ -165,11 +162,11 @@ def _parse_value(name: str, text: str) -> Any:
     return value if isinstance(value, (bool, int, float)) else text
 
 
-def _print_base(face: CommandContext, found: Base, counts: DocumentCounts) -> None:
+def _print_base(context: CommandContext, found: Base, counts: DocumentCounts) -> None:
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
-    face.terminal.print_heading(found.name)
-    face.terminal.print_pairs(
+    context.terminal.print_heading(found.name)
+    context.terminal.print_pairs(
         [
             ("status", found.status),
             ("why", found.problem and found.problem.message),

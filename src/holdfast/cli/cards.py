@@ -17,7 +17,6 @@ from holdfast.errors import BadSettings
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "status")(status)
     command(app, "generate")(generate)
     command(app, "cancel")(cancel)
@@ -25,13 +24,13 @@ def declare(app: typer.Typer) -> None:
     command(app, "export")(export)
 
 
-def status(face: CommandContext, base: BaseOption = DEFAULT_BASE) -> ExitCode:
+def status(context: CommandContext, base: BaseOption = DEFAULT_BASE) -> None:
     """Tell what is served, and how far the next set is."""
-    with face.open() as library:
+    with context.open() as library:
         found = library.cards.status(base)
-    face.print_result(
+    context.print_result(
         found,
-        lambda: face.terminal.print_pairs(
+        lambda: context.terminal.print_pairs(
             [
                 ("status", found.status),
                 ("cards", found.cards),
@@ -41,78 +40,74 @@ def status(face: CommandContext, base: BaseOption = DEFAULT_BASE) -> ExitCode:
             ]
         ),
     )
-    return ExitCode.OK
 
 
-def generate(face: CommandContext, base: BaseOption = DEFAULT_BASE, no_wait: NoWaitOption = False) -> ExitCode:
+def generate(context: CommandContext, base: BaseOption = DEFAULT_BASE, no_wait: NoWaitOption = False) -> ExitCode:
     """Make a new set; the old one is served until then."""
-    with face.open(work=not no_wait) as library:
+    with context.open(work=not no_wait) as library:
         reply = library.cards.generate(base)
         if no_wait or reply.job is None:
-            face.print_result(reply, lambda: face.terminal.print_row(reply.job))
+            context.print_result(reply, lambda: context.terminal.print_row(reply.job))
             return ExitCode.OK
         followed = JobTarget(library, reply.job, "cards")
-        wait_with_progress(face, library, followed, again=face.format_command("cards", "status", base=base))
+        wait_with_progress(context, library, followed, again=context.format_command("cards", "status", base=base))
         found = library.cards.status(base)
-    face.print_result(found, lambda: face.terminal.print_row(found.status, f"{found.cards} cards"))
+    context.print_result(found, lambda: context.terminal.print_row(found.status, f"{found.cards} cards"))
     if found.error is not None:
-        face.terminal.warn(f"holdfast: {found.error.message}")
+        context.terminal.warn(f"holdfast: {found.error.message}")
     return ExitCode.OK if followed.state == "success" else ExitCode.FAILED
 
 
-def cancel(face: CommandContext, base: BaseOption = DEFAULT_BASE) -> ExitCode:
+def cancel(context: CommandContext, base: BaseOption = DEFAULT_BASE) -> None:
     """Stop making a set; the one that is served stays."""
-    with face.open() as library:
+    with context.open() as library:
         reply = library.cards.cancel(base)
-    face.print_result(reply, lambda: face.terminal.info("Cancelled; the set that was served is still served."))
-    return ExitCode.OK
+    context.print_result(reply, lambda: context.terminal.info("Cancelled; the set that was served is still served."))
 
 
 def ls(
-    face: CommandContext,
+    context: CommandContext,
     size: Annotated[int, typer.Option("--size", "-n", min=1, max=500, help="Cards on a page.")] = 50,
     cursor: CursorOption = None,
     base: BaseOption = DEFAULT_BASE,
-) -> ExitCode:
+) -> None:
     """List the cards, each with where it comes from."""
-    with face.open() as library:
+    with context.open() as library:
         found = library.cards.list(base, cursor=cursor, limit=size)
 
     def human() -> None:
-        face.terminal.print_table(
+        context.terminal.print_table(
             ("card", "question", "answer", "name"),
-            [(one.place, one.question, one.answer, one.name) for one in found.items],
+            [(card.place, card.question, card.answer, card.name) for card in found.items],
         )
         if not found.items:
-            face.terminal.info(
-                f"There are no cards; make them with: {face.format_command('cards', 'generate', base=base)}"
+            context.terminal.info(
+                f"There are no cards; make them with: {context.format_command('cards', 'generate', base=base)}"
             )
         elif found.next_cursor:
-            face.terminal.info(f"More with --cursor {found.next_cursor}")
+            context.terminal.info(f"More with --cursor {found.next_cursor}")
 
-    face.print_result(found, human)
-    return ExitCode.OK
+    context.print_result(found, human)
 
 
 def export(
-    face: CommandContext,
+    context: CommandContext,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Where to write them; else stdout.", show_default=False)
     ] = None,
     form: Annotated[CardForm, typer.Option("--format", help="For a spreadsheet, a program, or Anki.")] = "csv",
     base: BaseOption = DEFAULT_BASE,
-) -> ExitCode:
+) -> None:
     """Write all cards as a file."""
-    with face.open() as library:
+    with context.open() as library:
         text = library.cards.export(base, form)
     if file is None:
-        face.print_result({"format": form, "text": text}, lambda: face.terminal.print_text(text, end=""))
-        return ExitCode.OK
+        context.print_result({"format": form, "text": text}, lambda: context.terminal.print_text(text, end=""))
+        return
     try:
         file.write_text(text)
     except OSError as error:
         raise BadSettings(f"{str(file)!r} cannot be written ({error.strerror}).") from error
-    face.print_result(
-        {"format": form, "path": str(file.absolute())}, lambda: face.terminal.info(f"Wrote the cards to {file}")
+    context.print_result(
+        {"format": form, "path": str(file.absolute())}, lambda: context.terminal.info(f"Wrote the cards to {file}")
     )
-    return ExitCode.OK

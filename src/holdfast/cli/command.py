@@ -1,6 +1,11 @@
-"""How a command is declared and run: the options that all have, the library it opens, and how it ends.
+"""Declares and runs a command: common options, opening the library, errors and the exit code.
 
-A command is a function whose first parameter is its `Face`; the others are its own arguments and options.
+A command is a function. Its first parameter is the `CommandContext`; the others are its own arguments and options. It
+returns an exit code, or None for success:
+
+    def show(context: CommandContext, name: BaseArgument) -> None: ...
+
+    command(app, "show")(show)
 """
 
 from __future__ import annotations
@@ -12,18 +17,19 @@ import sys
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from holdfast.cli.exit_codes import ExitCode, error_to_dict
+from holdfast.cli.exit_codes import ExitCode, error_exit_code, error_to_dict
 from holdfast.cli.options import DEFAULT_BASE
 from holdfast.cli.terminal import Terminal
-from holdfast.errors import BadRequest, BadSettings, HoldfastError
+from holdfast.errors import BadRequest, BadSettings, Conflict, HoldfastError
 from holdfast.extras import find_missing_extra
 from holdfast.logs import log_to_stderr
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator
 
     from holdfast.service.client import Holdfast
@@ -51,29 +57,22 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Log what is done, an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
-    """The options that every command has; on the command line they may stand before its name or behind it."""
+    """The options that every command has. The command line accepts them before and after the command's name."""
 
-    json: bool = False
-    quiet: bool = False
-    home: Path | None = None
-    at: str | None = None
-    key_file: Path | None = None
-    debug: bool = False
+    json: JsonOption = False
+    quiet: QuietOption = False
+    home: HomeOption = None
+    at: AtOption = None
+    key_file: KeyFileOption = None
+    debug: DebugOption = False
 
 
-COMMON_OPTIONS: dict[str, Any] = {
-    "json": JsonOption,
-    "quiet": QuietOption,
-    "home": HomeOption,
-    "at": AtOption,
-    "key_file": KeyFileOption,
-    "debug": DebugOption,
-}
-HIDDEN_OPTIONS = ("home", "at", "key_file", "debug")  # behind a command: they work, and `holdfast --help` tells of them
+COMMON_OPTIONS: dict[str, Any] = get_type_hints(CommonOptions, include_extras=True)
+HIDDEN_OPTIONS = ("home", "at", "key_file", "debug")  # accepted after a command, but only in `holdfast --help`
 
 
 class CommandContext:
-    """What a command sees of the one who typed it."""
+    """The common options of one call of a command, its terminal, and the library that they name."""
 
     def __init__(self, common: CommonOptions) -> None:
         self.options = common
@@ -81,7 +80,7 @@ class CommandContext:
 
     @property
     def location(self) -> str | None:
-        """Where the library is; None: as the settings say."""
+        """The folder, database or server of the library; None: as in the settings."""
         if self.options.at and self.options.home:
             raise BadRequest("--at and --home both say where the library is; use one of them.")
         if self.options.at:
@@ -90,17 +89,16 @@ class CommandContext:
 
     @property
     def remote(self) -> bool:
-        """The library is behind a server."""
         return (self.location or "").startswith(("http://", "https://"))
 
     def open(self, *, work: bool = False) -> Holdfast:
-        """Open the library; `work`: also index in this process, unless others do that there."""
+        """Open the library. With `work`, this process also indexes, unless a server runs there."""
         from holdfast.service.client import Holdfast  # noqa: PLC0415 - slow to load
 
         return Holdfast(self.location, key=self.key, work=None if work else False)
 
     def settings(self) -> Settings:
-        """Return the settings of a library of this machine."""
+        """Return the settings of a library on this machine; refuse a server."""
         from holdfast.service.opening import settings_for  # noqa: PLC0415 - slow to load
 
         if self.remote:
@@ -108,21 +106,21 @@ class CommandContext:
         return settings_for(self.location)
 
     def format_command(self, *words: object, base: str | None = None) -> str:
-        """Return a command that can be typed as it is printed: for the same library and, if one is named, its base."""
+        """Return a command line for the same library, quoted for a shell, with `--base` if it is not the default."""
         common = {"--home": self.options.home, "--at": self.options.at, "--key-file": self.options.key_file}
         where = [str(word) for option, value in common.items() if value for word in (option, value)]
         of = [] if base in (None, DEFAULT_BASE) else ["--base", str(base)]
         return shlex.join(["holdfast", *where, *map(str, words), *of])
 
     def print_result(self, value: Any, human: Callable[[], None]) -> None:
-        """Print a value as JSON, or for people."""
+        """Print a value as JSON with `--json`, else call `human`."""
         if self.terminal.json:
             self.terminal.print_json(value)
         else:
             human()
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask before something is lost; where nobody can answer, `--yes` must have been said."""
+        """Ask before data is lost. Without a terminal, `--yes` is required."""
         if yes:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -133,7 +131,7 @@ class CommandContext:
 
     @property
     def key(self) -> str | None:
-        """The key of the server, from a file; else it is a setting."""
+        """The key in the file of `--key-file`; None: the setting applies."""
         if self.options.key_file is None:
             return None
         try:
@@ -143,7 +141,7 @@ class CommandContext:
 
 
 def command(app: typer.Typer, name: str, *, panel: str | None = None) -> Callable[[Callable[..., Any]], Any]:
-    """Declare a command of an app."""
+    """Return a decorator that adds a function to an app as a command."""
 
     def declare(function: Callable[..., Any]) -> Any:
         app.command(name, rich_help_panel=panel)(_adapt_for_typer(function))
@@ -153,25 +151,25 @@ def command(app: typer.Typer, name: str, *, panel: str | None = None) -> Callabl
 
 
 def _adapt_for_typer(function: Callable[..., Any]) -> Callable[..., None]:
-    """Return the function as Typer sees it: without its face, with the options that all have."""
+    """Return a function with the signature that Typer needs: without the context, with the common options."""
 
     @wraps(function)
     def run(context: typer.Context, **given: Any) -> None:
-        before = context.find_root().obj or CommonOptions()
-        mine = {name: given.pop(name) for name in COMMON_OPTIONS}
-        run_command(replace(before, **{name: value for name, value in mine.items() if value}), function, given)
+        before_command = context.find_root().obj or CommonOptions()
+        after_command = {name: value for name in COMMON_OPTIONS if (value := given.pop(name))}
+        run_command(replace(before_command, **after_command), function, given)
 
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    own_parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     keyword = inspect.Parameter.KEYWORD_ONLY
-    everywhere = [
-        inspect.Parameter(name, keyword, default=False if _is_flag(name) else None, annotation=_command_option(name))
+    common_parameters = [
+        inspect.Parameter(name, keyword, default=getattr(CommonOptions(), name), annotation=_command_option(name))
         for name in COMMON_OPTIONS
     ]
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context, *(one.replace(kind=keyword) for one in own), *everywhere]
+    parameters = [context, *(parameter.replace(kind=keyword) for parameter in own_parameters), *common_parameters]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    del run.__wrapped__  # else its signature would be looked at
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del run.__wrapped__  # else Typer would read the signature of the function
     return run
 
 
@@ -179,63 +177,69 @@ def run_command(common: CommonOptions, function: Callable[..., Any], given: dict
     """Run a command and end with its exit code."""
     if common.debug:
         log_to_stderr(logging.DEBUG, "%(asctime)s %(levelname)s %(name)s %(message)s")
-    face = CommandContext(common)
+    context = CommandContext(common)
     try:
-        code = function(face, **given)
+        code = function(context, **given)
     except KeyboardInterrupt:
-        face.terminal.warn("\nInterrupted.")
+        context.terminal.warn("\nInterrupted.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except typer.Abort:  # Ctrl-C or the end of the input, where something was asked
-        face.terminal.warn("\nNothing was changed.")
+    except typer.Abort:  # Ctrl-C or end of input at a question
+        context.terminal.warn("\nNothing was changed.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except (typer.Exit, BrokenPipeError):
         raise
     except Exception as error:
         if common.debug:
             raise
-        raise typer.Exit(_print_error(face, error, given.get("base"))) from None
+        raise typer.Exit(_print_error(context, error, given.get("base"))) from None
     if code:
         raise typer.Exit(code)
 
 
-def _print_error(face: CommandContext, error: Exception, base: object) -> int:
-    """Tell what went wrong, and return the exit code."""
+def _print_error(context: CommandContext, error: Exception, base: object) -> int:
+    """Print an error with hints, and return its exit code."""
     if isinstance(error, ModuleNotFoundError):
         error = find_missing_extra(error) or error
     if not isinstance(error, HoldfastError):
         error = HoldfastError(UNEXPECTED_ERROR.format(error=f"{type(error).__name__}: {error}"))
-    said = error_to_dict(error)
-    face.terminal.warn(f"holdfast: {error}")
-    stands = {name: said["error"].get(name) for name in ("document", "job", "status")}
-    if any((stands["document"], stands["job"])):
-        face.terminal.warn("  " + ", ".join(f"{name} {value}" for name, value in stands.items() if value))
-    for hint in _suggest_commands(face, said["error"]["code"], base):
-        face.terminal.info(f"  {hint}")
-    if said["error"]["exit"] == ExitCode.DENIED:
-        face.terminal.info(f"  {KEY_HINT}")
-    if face.terminal.json:
-        face.terminal.print_json(said)
-    return int(said["error"]["exit"])
+    context.terminal.warn(f"holdfast: {error}")
+    if isinstance(error, Conflict) and (error.document or error.job):
+        details = {"document": error.document, "job": error.job, "status": error.status}
+        context.terminal.warn("  " + ", ".join(f"{name} {value}" for name, value in details.items() if value))
+    for hint in _suggest_commands(context, error.code, base):
+        context.terminal.info(f"  {hint}")
+    exit_code = error_exit_code(error)
+    if exit_code == ExitCode.DENIED:
+        context.terminal.info(f"  {KEY_HINT}")
+    if context.terminal.json:
+        context.terminal.print_json(error_to_dict(error))
+    return exit_code
 
 
-def _suggest_commands(face: CommandContext, code: str, base: object) -> Iterator[str]:
-    """Say what can be typed next; `base` is the one that the command was about, if it is one."""
+def stop_on_signal() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    import signal  # noqa: PLC0415 - only for commands that run until they are stopped
+    import threading  # noqa: PLC0415
+
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    return stopped
+
+
+def _suggest_commands(context: CommandContext, code: str, base: object) -> Iterator[str]:
+    """Suggest commands to run next. `base` is the base argument of the failed command, if it is a name."""
     named = base if isinstance(base, str) else None
     if code in LIST_COMMANDS:
-        listing = face.format_command(*LIST_COMMANDS[code], base=None if code == "unknown_base" else named)
+        listing = context.format_command(*LIST_COMMANDS[code], base=None if code == "unknown_base" else named)
         yield f"See which there are: {listing}"
     if code == "unknown_base" and named is not None:
-        yield f"Make it: {face.format_command('base', 'create', named)}"
+        yield f"Make it: {context.format_command('base', 'create', named)}"
     if code == "database_busy":
         yield "Try again in a moment."
 
 
-def _is_flag(name: str) -> bool:
-    return isinstance(getattr(CommonOptions(), name), bool)
-
-
 def _command_option(name: str) -> Any:
-    """Return an option as a command has it."""
     kind, option = COMMON_OPTIONS[name].__origin__, COMMON_OPTIONS[name].__metadata__[0]
     if name not in HIDDEN_OPTIONS:
         return COMMON_OPTIONS[name]

@@ -1,9 +1,8 @@
-"""`doctor` and `config`: whether all is as it should be, and what is set."""
+"""`doctor` and `config`: checks the stores; shows the settings."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,6 @@ from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.format import format_duration
 from holdfast.errors import BadRequest
 from holdfast.settings import ENV_PREFIX, Settings
-from holdfast.url_secrets import MASK, mask_secrets
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
@@ -24,13 +22,12 @@ PANEL = "Tending"
 
 
 def declare(app: typer.Typer, config: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "doctor", panel=PANEL)(doctor)
     command(config, "show")(show_config)
 
 
 def doctor(
-    face: CommandContext,
+    context: CommandContext,
     fix: Annotated[bool, typer.Option("--fix", help="Repair what can be repaired.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Also read every file.")] = False,
     erase: Annotated[bool, typer.Option("--erase", help="Only remove deleted data from the disk, now.")] = False,
@@ -42,65 +39,65 @@ def doctor(
     """
     if erase and (fix or deep):
         raise BadRequest("--erase does nothing else. Run it without --fix and --deep.")
-    with face.open() as library:
+    with context.open() as library:
         if erase:
-            return _erase_now(face, library)
+            return _erase_now(context, library)
         found = library.accounts.doctor(fix=fix, deep=deep)
-    face.print_result(found, lambda: _print_findings(face, found, fix=fix))
+    context.print_result(found, lambda: _print_findings(context, found, fix=fix))
     return ExitCode.FAILED if any(one.fixed < one.count for one in found) else ExitCode.OK
 
 
-def _erase_now(face: CommandContext, library: Holdfast) -> ExitCode:
+def _erase_now(context: CommandContext, library: Holdfast) -> ExitCode:
     erased = library.accounts.erase()
     stages = {"overwrite": erased.overwrite, "compact": erased.compact}
 
     def human() -> None:
         for name, stage in stages.items():
-            face.terminal.print_row(name, "complete" if stage.complete else "not complete", stage.sentence)
+            context.terminal.print_row(name, "complete" if stage.complete else "not complete", stage.sentence)
 
-    face.print_result(erased, human)
+    context.print_result(erased, human)
     return ExitCode.OK if all(stage.complete for stage in stages.values()) else ExitCode.FAILED
 
 
-def _print_findings(face: CommandContext, found: list[Finding], *, fix: bool) -> None:
-    for one in found:
-        state = "repaired" if one.fixed >= one.count else "can be repaired" if one.fixable else "for people"
-        face.terminal.print_row(one.code, state, one.sentence)
-        for example in one.examples:
-            face.terminal.print_row("", example)
+def _print_findings(context: CommandContext, found: list[Finding], *, fix: bool) -> None:
+    for finding in found:
+        state = "repaired" if finding.fixed >= finding.count else "can be repaired" if finding.fixable else "for people"
+        context.terminal.print_row(finding.code, state, finding.sentence)
+        for example in finding.examples:
+            context.terminal.print_row("", example)
     if not found:
-        face.terminal.info("All is as it should be.")
-    elif not fix and any(one.fixable for one in found):
-        face.terminal.info(f"Repair what can be repaired: {face.format_command('doctor', '--fix')}")
+        context.terminal.info("All is as it should be.")
+    elif not fix and any(finding.fixable for finding in found):
+        context.terminal.info(f"Repair what can be repaired: {context.format_command('doctor', '--fix')}")
 
 
-def show_config(face: CommandContext) -> ExitCode:
+def show_config(context: CommandContext) -> None:
     """Show every setting with its value and origin.
 
     Secrets are masked.
     """
-    settings = Settings.from_environment() if face.location is None else face.settings()
-    found = [_describe_setting(face, settings, one) for one in fields(Settings)]
+    settings = Settings.from_environment() if context.location is None else context.settings()
+    shown = [
+        {
+            "name": f"{ENV_PREFIX}{setting.name.upper()}",
+            "value": setting.value,
+            "origin": _find_origin(context, setting.name),
+            "meaning": setting.meaning,
+        }
+        for setting in settings.describe()
+    ]
 
     def human() -> None:
-        rows = [(one["name"], _format_setting(one["value"]), one["origin"], one["meaning"]) for one in found]
-        face.terminal.print_table(("setting", "value", "from", "meaning"), rows)
+        rows = [(one["name"], _format_setting(one["value"]), one["origin"], one["meaning"]) for one in shown]
+        context.terminal.print_table(("setting", "value", "from", "meaning"), rows)
 
-    face.print_result(found, human)
-    return ExitCode.OK
+    context.print_result(shown, human)
 
 
-def _describe_setting(face: CommandContext, settings: Settings, one: Any) -> dict[str, Any]:
-    value = getattr(settings, one.name)
-    name = f"{ENV_PREFIX}{one.name.upper()}"
-    origin = "environment" if name in os.environ else "default"
-    if face.location is not None and one.name in ("home", "database", "data"):
-        origin = "command line"
-    if not one.repr and value:
-        value = MASK
-    if isinstance(value, str):
-        value = mask_secrets(value)
-    return {"name": name, "value": value, "origin": origin, "meaning": one.metadata["meaning"]}
+def _find_origin(context: CommandContext, setting: str) -> str:
+    if context.location is not None and setting in ("home", "database", "data"):
+        return "command line"
+    return "environment" if f"{ENV_PREFIX}{setting.upper()}" in os.environ else "default"
 
 
 def _format_setting(value: Any) -> str:

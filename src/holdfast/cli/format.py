@@ -1,4 +1,4 @@
-"""Values become JSON, and text becomes what a terminal can show without being led astray."""
+"""Formats values as JSON or as text, without control characters that could manipulate a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.engine import Status
 
-STATUS_LABELS = {Status.SUCCESS: "ready", Status.NOT_INDEXED: "not indexed"}  # what people read on a document
+STATUS_LABELS = {Status.SUCCESS: "ready", Status.NOT_INDEXED: "not indexed"}  # shown instead of the value
 UNITS = ("B", "kB", "MB", "GB", "TB")
 UNIT_STEP = 1000
 LINE_BREAKS = "\n\r\t\v\f\x85\u2028\u2029"
@@ -20,7 +20,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return a value as JSON knows it: dataclasses as objects, times as text."""
+    """Return JSON types: dataclasses become objects, times become text, durations seconds."""
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: to_jsonable(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Enum):
@@ -39,29 +39,26 @@ def to_jsonable(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """Write a value as one JSON document."""
     return json.dumps(to_jsonable(value), ensure_ascii=False, indent=2)
 
 
 def to_json_line(value: Any) -> str:
-    """Write a value as one line of JSON."""
     return json.dumps(to_jsonable(value), ensure_ascii=False)
 
 
 def format_cell(value: Any) -> str:
-    """Write a value as a part of one line: nothing in it can move the cursor or end the line."""
+    """Format a value for one line: line breaks become spaces, control characters are replaced."""
     return "".join(
         " " if letter in LINE_BREAKS else _replace_control_character(letter) for letter in format_value(value)
     ).rstrip()
 
 
 def format_block(text: str) -> str:
-    """Return a text of several lines without anything that steers a terminal."""
+    """Replace control characters in a text, except line breaks and tabs."""
     return "".join(letter if letter in "\n\t" else _replace_control_character(letter) for letter in text)
 
 
 def format_value(value: Any) -> str:
-    """Write a value for people."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -84,7 +81,6 @@ def format_value(value: Any) -> str:
 
 
 def format_size(number: float) -> str:
-    """Write a number of bytes."""
     for unit in UNITS[:-1]:
         if number < UNIT_STEP:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
@@ -93,7 +89,6 @@ def format_size(number: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Write how long something takes."""
     if seconds < MINUTE:
         return f"{seconds:.3g} s"
     if seconds < HOUR:
@@ -102,7 +97,11 @@ def format_duration(seconds: float) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Write a number with its noun."""
+    """Return a number with its noun.
+
+    >>> format_count(1200, "document")
+    '1,200 documents'
+    """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 

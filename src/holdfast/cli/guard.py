@@ -1,17 +1,15 @@
-"""`guard`: the guard of an existing pipeline. An error of any kind ends these with 1."""
+"""`guard`: commands for the guard of an existing pipeline. Any error ends them with exit code 1."""
 
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.command import CommandContext, command
+from holdfast.cli.command import CommandContext, command, stop_on_signal
 from holdfast.cli.exit_codes import ExitCode
 from holdfast.errors import BadSettings, HoldfastError
 from holdfast.logs import log_to_stderr
@@ -28,22 +26,21 @@ GuardArgument = Annotated[
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "reconcile")(reconcile)
     command(app, "adopt")(adopt)
 
 
 def reconcile(
-    face: CommandContext,
+    context: CommandContext,
     guard: GuardArgument,
     once: Annotated[bool, typer.Option("--once", help="Do one pass and end.")] = False,
 ) -> ExitCode:
     """Take over from dead workers and send again what a broker lost."""
-    return _run_with_exit_code(face, lambda: _reconcile_until_stopped(guard, once=once))
+    return _run_with_exit_code(context, lambda: _reconcile_until_stopped(guard, once=once))
 
 
 def adopt(
-    face: CommandContext,
+    context: CommandContext,
     guard: GuardArgument,
     work: Annotated[str, typer.Argument(metavar="WORK", help="Name of the guarded work, as in `guarded(name=…)`.")],
     source: Annotated[str, typer.Option("--source", help="Address of the database that has the table.")],
@@ -54,28 +51,26 @@ def adopt(
 ) -> ExitCode:
     """Bring the rows of an existing table into the guard."""
     given = {"database": source, "table": table, "key": key, "active": active}
-    return _run_with_exit_code(face, lambda: _adopt_rows(face, guard, work, given, dry_run=dry_run))
+    return _run_with_exit_code(context, lambda: _adopt_rows(context, guard, work, given, dry_run=dry_run))
 
 
-def _run_with_exit_code(face: CommandContext, work: Callable[[], None]) -> ExitCode:
-    if not face.options.debug:
+def _run_with_exit_code(context: CommandContext, work: Callable[[], None]) -> ExitCode:
+    if not context.options.debug:
         log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(message)s")
     try:
         work()
     except HoldfastError as error:
-        if face.options.debug:
+        if context.options.debug:
             raise
-        face.terminal.warn(f"holdfast: {error}")
+        context.terminal.warn(f"holdfast: {error}")
         return ExitCode.FAILED
     return ExitCode.OK
 
 
 def _reconcile_until_stopped(where: str, *, once: bool) -> None:
-    """Go round until a signal comes; a pass that fails is followed by another one."""
+    """Reconcile until a signal arrives. A pass that fails is logged, and the next one follows."""
     guard = _load_guard(where)
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    stopped = stop_on_signal()
     while True:
         pause = guard.settings.period
         try:
@@ -85,12 +80,12 @@ def _reconcile_until_stopped(where: str, *, once: bool) -> None:
             if once:
                 raise
             logging.getLogger("holdfast").warning("reconcile.failed error=%s", error)
-        if once or ended.wait(max(pause.total_seconds(), 0.05)):
+        if once or stopped.wait(max(pause.total_seconds(), 0.05)):
             guard.close()
             return
 
 
-def _adopt_rows(face: CommandContext, where: str, work: str, given: dict[str, Any], *, dry_run: bool) -> None:
+def _adopt_rows(context: CommandContext, where: str, work: str, given: dict[str, Any], *, dry_run: bool) -> None:
     from holdfast.guard.adopt import AdoptionSource  # noqa: PLC0415 - slow to load
     from holdfast.guard.adopt import adopt as adopting  # noqa: PLC0415
 
@@ -105,12 +100,12 @@ def _adopt_rows(face: CommandContext, where: str, work: str, given: dict[str, An
         print(f"{found.not_indexed} rows are not active: they stay not indexed")
         print(f"{found.known} active rows were known already and are left as they are")
 
-    face.print_result(found._asdict() if hasattr(found, "_asdict") else found, human)
+    context.print_result(found, human)
     guard.close()
 
 
 def _load_guard(where: str) -> Guard:
-    """Import the guard, from the current folder too, as Celery does with its app."""
+    """Import the guard. The current folder is on the path, as with Celery's `--app`."""
     from holdfast.guard.guard import Guard  # noqa: PLC0415 - slow to load
 
     module, _, name = where.partition(":")

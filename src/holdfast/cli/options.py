@@ -1,6 +1,6 @@
-"""Arguments and options that several commands have, and the words that some of them allow.
+"""Arguments and options that several commands share.
 
-The words are written here, because the enumerations they come from are slow to load; a test compares them.
+The allowed values are repeated here, because the enumerations of the library are slow to import; a test compares them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ CardForm = Literal["csv", "json", "anki"]
 
 
 class Kind(StrEnum):
-    """What an item is."""
-
     FILE = "file"
     NOTE = "note"
     URL = "url"
@@ -36,10 +34,10 @@ class Kind(StrEnum):
 
 
 def complete_base_name(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a base, straight from the file: loading the library would take a second."""
-    given = (context.find_root().params.get("home"), context.params.get("home"))
-    with suppress(Exception):  # somebody waits for his shell, and has not run anything yet
-        home = next((one for one in reversed(given) if one), None) or Settings.from_environment().home
+    """Complete the name of a base. Reads the database file directly, because importing the library takes a second."""
+    homes = (context.find_root().params.get("home"), context.params.get("home"))
+    with suppress(Exception):  # shell completion must not print errors
+        home = next((home for home in reversed(homes) if home), None) or Settings.from_environment().home
         with closing(
             sqlite3.connect(f"{(Path(home) / DATABASE_FILE).absolute().as_uri()}?mode=ro", uri=True)
         ) as database:

@@ -35,7 +35,7 @@ BAR_WIDTH = 24
 
 
 def wait_with_progress(
-    face: CommandContext,
+    context: CommandContext,
     library: Holdfast,
     target: Target,
     *,
@@ -44,17 +44,19 @@ def wait_with_progress(
 ) -> None:
     """Wait until the target is done. On Ctrl-C, print that the work stays and the command that shows it `again`."""
     try:
-        with _make_display(face.terminal) as display:
-            _poll_until_done(target, display, ended, pause=REMOTE_POLL_SECONDS if face.remote else LOCAL_POLL_SECONDS)
+        with _make_display(context.terminal) as display:
+            _poll_until_done(
+                target, display, ended, pause=REMOTE_POLL_SECONDS if context.remote else LOCAL_POLL_SECONDS
+            )
     except KeyboardInterrupt:
-        face.terminal.warn("\nDetached. What was asked for stays asked for, and what is indexed stays indexed.")
-        face.terminal.warn(
+        context.terminal.warn("\nDetached. What was asked for stays asked for, and what is indexed stays indexed.")
+        context.terminal.warn(
             "This process worked on it and gives it back; it goes on with the next `holdfast add`, `holdfast serve` "
             "or `holdfast worker`."
             if library.works
             else "The work goes on without this process."
         )
-        face.terminal.warn(f"Look again: {again}")
+        context.terminal.warn(f"Look again: {again}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -68,14 +70,14 @@ def _poll_until_done(
         polled = time.monotonic()
         found = target.poll()
         now = time.monotonic()
-        for one in found.ended:
-            ended(one)
+        for work in found.ended:
+            ended(work)
         if found.done >= found.total:
             return
-        state = (found.done, round(found.share, 3), [(one.name, one.progress) for one in found.active])
+        state = (found.done, round(found.share, 3), [(work.name, work.progress) for work in found.active])
         if state != before:
             before, last, why = state, now, ""
-        elif now - last > STALL_SECONDS and not any(one.progress for one in found.active):
+        elif now - last > STALL_SECONDS and not any(work.progress for work in found.active):
             last, why = now, target.waiting_reason()
         display.show(found, now - began, why)
         time.sleep(max(pause, (now - polled) * POLL_SHARE))
@@ -98,16 +100,14 @@ def format_summary(found: PollResult, elapsed: float) -> str:
 class Display(Protocol):
     """Shows the result of a poll, and the reason if nothing moves."""
 
-    def show(self, found: PollResult, elapsed: float, why: str) -> None:
-        """Show it."""
-        ...
+    def show(self, found: PollResult, elapsed: float, why: str) -> None: ...
 
 
 class SilentDisplay:
     """Shows nothing: for --json and --quiet."""
 
     def show(self, found: PollResult, elapsed: float, why: str) -> None:
-        """Show nothing."""
+        pass
 
 
 class LineDisplay:
@@ -120,11 +120,10 @@ class LineDisplay:
         self._why = ""
 
     def show(self, found: PollResult, elapsed: float, why: str) -> None:
-        """Print what is new."""
-        for one in found.active if found.total <= MAX_REPORTED else ():
-            if one.progress is not None and self._stages.get(one.name) != one.progress.stage:
-                self._stages[one.name] = one.progress.stage
-                self._terminal.info(f"{one.name}: {one.stage}")
+        for work in found.active if found.total <= MAX_REPORTED else ():
+            if work.progress is not None and self._stages.get(work.name) != work.progress.stage:
+                self._stages[work.name] = work.progress.stage
+                self._terminal.info(f"{work.name}: {work.stage}")
         if elapsed >= self._due:
             self._due = elapsed + REPORT_SECONDS
             self._terminal.info(format_summary(found, elapsed))
@@ -160,7 +159,6 @@ class BarDisplay:
         self._live.stop()
 
     def show(self, found: PollResult, elapsed: float, why: str) -> None:
-        """Draw a frame."""
         from rich.console import Group  # noqa: PLC0415 - only on a terminal
         from rich.progress_bar import ProgressBar  # noqa: PLC0415
         from rich.table import Table  # noqa: PLC0415
@@ -174,10 +172,10 @@ class BarDisplay:
         rows.add_column(overflow="ellipsis", no_wrap=True, style="cyan")
         rows.add_column(width=BAR_WIDTH)
         rows.add_column(justify="right")
-        for one in found.active[:MAX_SHOWN]:
-            share = one.progress.share if one.progress is not None else None
+        for work in found.active[:MAX_SHOWN]:
+            share = work.progress.share if work.progress is not None else None
             percent = "" if share is None else f"{share:.0%}"
-            rows.add_row(Text(format_cell(one.name)), Text(format_cell(one.stage)), bar(share), percent)
+            rows.add_row(Text(format_cell(work.name)), Text(format_cell(work.stage)), bar(share), percent)
         whole = Table.grid(padding=(0, 2, 0, 0))
         counts = Text(format_summary(found, elapsed), style="dim")
         whole.add_row(*([bar(found.share)] if found.total > 1 else []), counts)

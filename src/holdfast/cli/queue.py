@@ -1,4 +1,4 @@
-"""`queue`: the jobs, their order, and pauses."""
+"""`queue`: lists jobs, changes their priority, pauses and resumes the queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.format import format_duration
 from holdfast.cli.options import AnyBaseOption, CursorOption
 from holdfast.cli.resolve import MAX_PAGE_SIZE
@@ -19,7 +18,6 @@ HEADER = ("job", "state", "operation", "base", "document", "priority", "asked by
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "ls")(ls)
     command(app, "pause")(pause)
     command(app, "resume")(resume)
@@ -28,7 +26,7 @@ def declare(app: typer.Typer) -> None:
 
 
 def ls(
-    face: CommandContext,
+    context: CommandContext,
     state: Annotated[
         list[str] | None,
         typer.Option("--state", help="queued, indexing, deleting or an outcome; may be said again."),
@@ -38,70 +36,66 @@ def ls(
     page: Annotated[int, typer.Option("--page", min=1, help="Which page.")] = 1,
     cursor: CursorOption = None,
     base: AnyBaseOption = None,
-) -> ExitCode:
+) -> None:
     """List jobs.
 
     The active ones stand first, in the order in which they are served, then those that ended.
     """
-    with face.open() as library:
+    with context.open() as library:
         found = library.jobs.list(base, states=state or None, requester=requester, cursor=cursor, page=page, size=size)
-    face.print_result(found, lambda: _print_page(face, found, page))
-    return ExitCode.OK
+    context.print_result(found, lambda: _print_page(context, found, page))
 
 
-def _print_page(face: CommandContext, found: Page[Job], page: int) -> None:
-    face.terminal.print_table(HEADER, [_row(one) for one in found.items])
+def _print_page(context: CommandContext, found: Page[Job], page: int) -> None:
+    context.terminal.print_table(HEADER, [_row(job) for job in found.items])
     if not found.items:
-        face.terminal.info("There are no such jobs.")
+        context.terminal.info("There are no such jobs.")
     elif found.next_cursor is not None:
-        face.terminal.info(f"{len(found.items):,} of {found.total:,}; more with --page {page + 1}")
+        context.terminal.info(f"{len(found.items):,} of {found.total:,}; more with --page {page + 1}")
 
 
-def _row(one: Job) -> tuple[Any, ...]:
-    took = "" if one.finished_at is None else format_duration((one.finished_at - one.created_at).total_seconds())
-    subject = one.subject if one.document is None else one.document
-    return one.id, one.state, one.operation, one.base, subject, one.priority, one.requester, one.created_at, took
+def _row(job: Job) -> tuple[Any, ...]:
+    took = "" if job.finished_at is None else format_duration((job.finished_at - job.created_at).total_seconds())
+    subject = job.subject if job.document is None else job.document
+    return job.id, job.state, job.operation, job.base, subject, job.priority, job.requester, job.created_at, took
 
 
-def pause(face: CommandContext, base: AnyBaseOption = None) -> ExitCode:
+def pause(context: CommandContext, base: AnyBaseOption = None) -> None:
     """Let nothing new begin; what runs goes on to its end."""
-    return _pause(face, base, stop=False)
+    _pause(context, base, stop=False)
 
 
-def stop(face: CommandContext, base: AnyBaseOption = None) -> ExitCode:
+def stop(context: CommandContext, base: AnyBaseOption = None) -> None:
     """Let nothing new begin, and call back what runs."""
-    return _pause(face, base, stop=True)
+    _pause(context, base, stop=True)
 
 
-def _pause(face: CommandContext, base: str | None, *, stop: bool) -> ExitCode:
-    with face.open() as library:
+def _pause(context: CommandContext, base: str | None, *, stop: bool) -> None:
+    with context.open() as library:
         changed = library.jobs.pause(base, stop=stop)
-    _print_pause(face, base, paused=True, changed=changed, words="is paused" if changed else "was paused already")
-    return ExitCode.OK
+    _print_pause(context, base, paused=True, changed=changed, words="is paused" if changed else "was paused already")
 
 
-def resume(face: CommandContext, base: AnyBaseOption = None) -> ExitCode:
+def resume(context: CommandContext, base: AnyBaseOption = None) -> None:
     """End a pause."""
-    with face.open() as library:
+    with context.open() as library:
         changed = library.jobs.resume(base)
-    _print_pause(face, base, paused=False, changed=changed, words="goes on" if changed else "was not paused")
-    return ExitCode.OK
+    _print_pause(context, base, paused=False, changed=changed, words="goes on" if changed else "was not paused")
 
 
-def _print_pause(face: CommandContext, base: str | None, *, paused: bool, changed: bool, words: str) -> None:
+def _print_pause(context: CommandContext, base: str | None, *, paused: bool, changed: bool, words: str) -> None:
     subject = "The queue" if base is None else f"Base {base!r}"
-    face.print_result(
-        {"base": base, "paused": paused, "changed": changed}, lambda: face.terminal.info(f"{subject} {words}.")
+    context.print_result(
+        {"base": base, "paused": paused, "changed": changed}, lambda: context.terminal.info(f"{subject} {words}.")
     )
 
 
 def prioritise(
-    face: CommandContext,
+    context: CommandContext,
     job: Annotated[str, typer.Argument(metavar="JOB", help="An active job.")],
     priority: Annotated[int, typer.Argument(metavar="N", min=0, max=9, help="0 is served first, 9 last.")],
-) -> ExitCode:
+) -> None:
     """Give an active job another priority."""
-    with face.open() as library:
+    with context.open() as library:
         reply = library.jobs.prioritise(job, priority)
-    face.print_result(reply, lambda: face.terminal.info(f"Job {job} has priority {priority} now."))
-    return ExitCode.OK
+    context.print_result(reply, lambda: context.terminal.info(f"Job {job} has priority {priority} now."))

@@ -1,7 +1,8 @@
-"""What came of requests, told to people: each answer with its message, and how the command ends."""
+"""Prints the replies to requests, waits for the documents, and returns the exit code."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast.cli.exit_codes import ExitCode, combine_exit_codes, reply_exit_code
@@ -20,81 +21,85 @@ STATUS_EXIT_CODES = {"failed": ExitCode.FAILED, "degraded": ExitCode.PARTIAL}
 VERDICT_LABELS = {"accepted": "accepted", "joined": "already under way", "skipped": "unchanged", "rejected": "refused"}
 
 
-def print_replies(face: CommandContext, replies: Sequence[Reply], done: str = "accepted") -> None:
-    """Tell the answers: each of few, and of many only those that were not accepted."""
-    for one in replies:
-        if one.accepted and len(replies) <= MAX_REPORTED:
-            face.terminal.info(f"{done}: {_describe_reply(one)}")
-        elif not one.accepted:
-            named = {"document": one.document, "job": one.job}
+def print_replies(context: CommandContext, replies: Sequence[Reply], done: str = "accepted") -> None:
+    """Print the replies. If there are many, print only those that were not accepted, and a total."""
+    for reply in replies:
+        if reply.accepted and len(replies) <= MAX_REPORTED:
+            context.terminal.info(f"{done}: {_describe_reply(reply)}")
+        elif not reply.accepted:
+            named = {"document": reply.document, "job": reply.job}
             way = ", ".join(f"{word} {value}" for word, value in named.items() if value)
-            told = f"{VERDICT_LABELS[str(one.verdict)]}: {one.name}: {one.message}" + (f" ({way})" if way else "")
-            (face.terminal.info if str(one.verdict) == "skipped" else face.terminal.warn)(told)
+            message = f"{VERDICT_LABELS[str(reply.verdict)]}: {reply.name}: {reply.message}" + (
+                f" ({way})" if way else ""
+            )
+            (context.terminal.info if str(reply.verdict) == "skipped" else context.terminal.warn)(message)
     if len(replies) > MAX_REPORTED:
-        face.terminal.info(
-            f"{done}: {format_count(sum(one.accepted for one in replies), 'document')} of {len(replies):,}"
+        context.terminal.info(
+            f"{done}: {format_count(sum(reply.accepted for reply in replies), 'document')} of {len(replies):,}"
         )
 
 
 def wait_and_report(
-    face: CommandContext, library: Holdfast, base: str, replies: Sequence[Reply], *, wait: bool
+    context: CommandContext, library: Holdfast, base: str, replies: Sequence[Reply], *, wait: bool
 ) -> ExitCode:
-    """Wait for what was accepted, tell how it ended, and return how the command ends."""
-    asked = {one.document: one.name for one in replies if one.accepted and one.document is not None}
-    standings = wait_for_documents(face, library, base, asked) if wait and asked else []
-    if face.terminal.json:
-        face.terminal.print_json({"base": base, "replies": replies, "documents": standings})
+    """Wait for the accepted documents if `wait` is set, print the result, and return the exit code."""
+    accepted = {reply.document: reply.name for reply in replies if reply.accepted and reply.document is not None}
+    statuses = wait_for_documents(context, library, base, accepted) if wait and accepted else []
+    if context.terminal.json:
+        context.terminal.print_json({"base": base, "replies": replies, "documents": statuses})
     elif wait:
-        print_totals(face, base, standings)
+        print_totals(context, base, statuses)
     else:
-        for one in replies:
-            face.terminal.print_row(one.document, one.name, one.status, one.job)
-        if asked:
-            face.terminal.info(f"Not waited for. Look: {status_command(face, base, list(asked))}")
-    refused = [reply_exit_code(str(one.verdict), one.reason) for one in replies if not one.accepted or not wait]
-    return combine_exit_codes([*refused, *map(status_exit_code, standings)])
+        for reply in replies:
+            context.terminal.print_row(reply.document, reply.name, reply.status, reply.job)
+        if accepted:
+            context.terminal.info(f"Not waited for. Look: {status_command(context, base, list(accepted))}")
+    refused = [reply_exit_code(str(reply.verdict), reply.reason) for reply in replies if not reply.accepted or not wait]
+    return combine_exit_codes([*refused, *map(status_exit_code, statuses)])
 
 
 def wait_for_documents(
-    face: CommandContext, library: Holdfast, base: str, names: Mapping[int, str]
+    context: CommandContext, library: Holdfast, base: str, names: Mapping[int, str]
 ) -> list[DocumentStatus]:
-    """Wait until documents have come to rest; each is told when it has."""
+    """Wait until documents are at rest; print each when it is."""
 
-    def ended(one: DocumentStatus) -> None:
-        if not face.terminal.json:
-            face.terminal.print_row(one.id, names[one.id], one.status, one.why.message if one.why else "")
+    def ended(document: DocumentStatus) -> None:
+        if not context.terminal.json:
+            context.terminal.print_row(
+                document.id, names[document.id], document.status, document.why.message if document.why else ""
+            )
 
     followed = DocumentsTarget(library, base, names)
-    wait_with_progress(face, library, followed, again=status_command(face, base, list(names)), ended=ended)
+    wait_with_progress(context, library, followed, again=status_command(context, base, list(names)), ended=ended)
     return list(followed.statuses.values())
 
 
-def status_exit_code(one: DocumentStatus) -> ExitCode:
-    """Tell how a command ends that waited for this document."""
-    return STATUS_EXIT_CODES.get(str(one.status), ExitCode.OK)
+def status_exit_code(document: DocumentStatus) -> ExitCode:
+    """Return the exit code of a command that waited for this document."""
+    return STATUS_EXIT_CODES.get(str(document.status), ExitCode.OK)
 
 
-def status_command(face: CommandContext, base: str, documents: Sequence[int]) -> str:
-    """Return the command that shows the status of documents."""
+def status_command(context: CommandContext, base: str, documents: Sequence[int]) -> str:
+    """Return the command line that shows the status of documents."""
     return (
-        face.format_command("status", documents[0], base=base)
+        context.format_command("status", documents[0], base=base)
         if len(documents) == 1
-        else face.format_command("ls", base=base)
+        else context.format_command("ls", base=base)
     )
 
 
-def print_totals(face: CommandContext, base: str, standings: Sequence[DocumentStatus]) -> None:
-    """Tell how many documents ended how."""
-    counted: dict[str, int] = {}
-    for one in standings:
-        counted[format_value(one.status)] = counted.get(format_value(one.status), 0) + 1
-    if len(standings) > 1:
-        face.terminal.info(", ".join(f"{number:,} {status}" for status, number in sorted(counted.items())))
+def print_totals(context: CommandContext, base: str, statuses: Sequence[DocumentStatus]) -> None:
+    """Print the number of documents by status, and a hint if some failed."""
+    counted = Counter(format_value(document.status) for document in statuses)
+    if len(statuses) > 1:
+        context.terminal.info(", ".join(f"{number:,} {status}" for status, number in sorted(counted.items())))
     if counted.get("failed"):
-        face.terminal.info(f"Try again what failed: {face.format_command('retry', '--all', base=base)}")
+        context.terminal.info(f"Try again what failed: {context.format_command('retry', '--all', base=base)}")
 
 
-def _describe_reply(one: Reply) -> str:
+def _describe_reply(reply: Reply) -> str:
     return (
-        f"{one.name} (document {one.document})" if one.document and one.name else one.name or f"document {one.document}"
+        f"{reply.name} (document {reply.document})"
+        if reply.document and reply.name
+        else reply.name or f"document {reply.document}"
     )

@@ -1,4 +1,4 @@
-"""`show`: all about one document; and how documents and jobs are shown elsewhere."""
+"""`show`: prints one document; also prints documents and jobs for other commands."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.format import format_size, to_jsonable
 from holdfast.cli.options import DEFAULT_BASE, BaseOption
 from holdfast.cli.resolve import resolve_document
 from holdfast.errors import BadRequest
+from holdfast.paging import read_all_pages
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import Document, Job, Progress
 
-TEXT_PART_CHARS = 100_000  # characters of a text that are read at once
+TEXT_PART_CHARS = 100_000  # per call
 MAX_JOBS_SHOWN = 3
-EXCERPT_CHARS = 60  # characters of a chunk that is missing
+EXCERPT_CHARS = 60  # of a missing chunk
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the command."""
     command(app, "show", panel="Looking")(show)
 
 
 def show(
-    face: CommandContext,
+    context: CommandContext,
     document: Annotated[str, typer.Argument(metavar="DOC", help="A document, by number or by name.")],
     text: Annotated[bool, typer.Option("--text", help="Print its text as it was read.")] = False,
     chunks: Annotated[bool, typer.Option("--chunks", help="Print the parts that are searched.")] = False,
@@ -41,164 +40,158 @@ def show(
         Path | None, typer.Option("--original", metavar="FILE", help="Write the file as it came in; - for stdout.")
     ] = None,
     base: BaseOption = DEFAULT_BASE,
-) -> ExitCode:
+) -> None:
     """Show a document: how it stands, each of its indexes, and why."""
     if sum((text, chunks, chunk is not None, original is not None)) > 1:
         raise BadRequest("Say one of --text, --chunks, --chunk and --original.")
-    with face.open() as library:
+    with context.open() as library:
         number = resolve_document(library, base, document)
         if text:
-            _print_text(face, library, base, number)
+            _print_text(context, library, base, number)
         elif chunks:
-            _print_chunks(face, library, base, number)
+            _print_chunks(context, library, base, number)
         elif chunk is not None:
-            _print_passage(face, library, base, number, chunk)
+            _print_passage(context, library, base, number, chunk)
         elif original is not None:
-            _save_original(face, library, base, number, original)
+            _save_original(context, library, base, number, original)
         else:
-            _print_document(face, library, base, number)
-    return ExitCode.OK
+            _print_document(context, library, base, number)
 
 
-def show_document(face: CommandContext, one: Document) -> None:
-    """Show all about a document."""
-    face.terminal.print_heading(one.name)
-    face.terminal.print_pairs(
+def show_document(context: CommandContext, document: Document) -> None:
+    context.terminal.print_heading(document.name)
+    context.terminal.print_pairs(
         [
-            ("document", f"{one.id} in base {one.base}" + (f", below {one.parent}" if one.parent else "")),
-            ("kind", one.kind),
-            ("status", one.status),
-            ("why", one.why and one.why.message),
-            ("tried again", one.retry_at),
-            ("waits for", " ".join(why.message for why in one.waiting_for)),
-            ("progress", format_progress(one.progress)),
-            ("job", one.job),
-            ("queue", None if one.queue_position is None else f"{one.queue_position:,} before it"),
-            ("searchable", one.searchable),
-            ("size", format_size(one.size) if one.size else ""),
-            ("source", one.source),
-            ("looked at every", f"{one.every:,} s" if one.every else ""),
-            ("chunks", one.chunks),
-            ("metadata", one.metadata),
-            ("sha256", one.sha256),
-            ("added", one.created_at),
-            ("changed", one.changed_at),
-            ("jobs", one.jobs[:MAX_JOBS_SHOWN]),
+            (
+                "document",
+                f"{document.id} in base {document.base}" + (f", below {document.parent}" if document.parent else ""),
+            ),
+            ("kind", document.kind),
+            ("status", document.status),
+            ("why", document.why and document.why.message),
+            ("tried again", document.retry_at),
+            ("waits for", " ".join(why.message for why in document.waiting_for)),
+            ("progress", format_progress(document.progress)),
+            ("job", document.job),
+            ("queue", None if document.queue_position is None else f"{document.queue_position:,} before it"),
+            ("searchable", document.searchable),
+            ("size", format_size(document.size) if document.size else ""),
+            ("source", document.source),
+            ("looked at every", f"{document.every:,} s" if document.every else ""),
+            ("chunks", document.chunks),
+            ("metadata", document.metadata),
+            ("sha256", document.sha256),
+            ("added", document.created_at),
+            ("changed", document.changed_at),
+            ("jobs", document.jobs[:MAX_JOBS_SHOWN]),
         ]
     )
-    face.terminal.print_table(
+    context.terminal.print_table(
         ("index", "state", "chunks", "missing", "attempts", "why"),
         [
             (index.kind, index.state, index.chunks, index.missing, f"{index.attempts}/{index.attempts_max}",
              index.error.message if index.error else format_progress(index.progress))
-            for index in one.indexes
+            for index in document.indexes
         ]
-        + [(kind, "not enabled", "", "", "", why.message) for kind, why in one.not_enabled.items()],
+        + [(kind, "not enabled", "", "", "", why.message) for kind, why in document.not_enabled.items()],
     )  # fmt: skip
 
 
-def show_job(face: CommandContext, one: Job) -> None:
-    """Show all about a job."""
-    face.terminal.print_pairs(
+def show_job(context: CommandContext, job: Job) -> None:
+    context.terminal.print_pairs(
         [
-            ("job", one.id),
-            ("base", one.base),
-            ("document", one.document),
-            ("subject", one.subject),
-            ("operation", one.operation),
-            ("state", one.state),
-            ("waits for", " ".join(why.message for why in one.waiting_for)),
-            ("progress", format_progress(one.progress)),
-            ("priority", one.priority),
-            ("asked by", f"{one.requester} ({one.cause})" if one.requester else one.cause),
-            ("asked at", one.created_at),
-            ("ended at", one.finished_at),
-            ("results", one.results),
+            ("job", job.id),
+            ("base", job.base),
+            ("document", job.document),
+            ("subject", job.subject),
+            ("operation", job.operation),
+            ("state", job.state),
+            ("waits for", " ".join(why.message for why in job.waiting_for)),
+            ("progress", format_progress(job.progress)),
+            ("priority", job.priority),
+            ("asked by", f"{job.requester} ({job.cause})" if job.requester else job.cause),
+            ("asked at", job.created_at),
+            ("ended at", job.finished_at),
+            ("results", job.results),
         ]
     )
 
 
-def format_progress(one: Progress | None) -> str:
-    """Tell how far work is."""
-    if one is None:
+def format_progress(progress: Progress | None) -> str:
+    if progress is None:
         return ""
-    share = "" if one.share is None else f", {one.share:.0%}"
-    return f"{one.stage}" + (f" {one.step}/{one.steps}" if one.steps > 1 else "") + share
+    share = "" if progress.share is None else f", {progress.share:.0%}"
+    return f"{progress.stage}" + (f" {progress.step}/{progress.steps}" if progress.steps > 1 else "") + share
 
 
-def _print_document(face: CommandContext, library: Holdfast, base: str, number: int) -> None:
-    """Show all about a document, and name what its indexes lack."""
+def _print_document(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
+    """Print a document, and the chunks that its indexes lack."""
     found = library.documents.get(base, number)
     lacks = library.dossiers.missing(base, number) if any(index.missing for index in found.indexes) else []
 
     def human() -> None:
-        show_document(face, found)
-        face.terminal.print_table(
+        show_document(context, found)
+        context.terminal.print_table(
             ("missing in", "chunk", "begins", "why"),
-            [(one.index, one.chunk, one.text[:EXCERPT_CHARS], one.problem.message) for one in lacks],
+            [(chunk.index, chunk.chunk, chunk.text[:EXCERPT_CHARS], chunk.problem.message) for chunk in lacks],
         )
 
-    face.print_result(to_jsonable(found) | {"missing": lacks}, human)
+    context.print_result(to_jsonable(found) | {"missing": lacks}, human)
 
 
-def _print_text(face: CommandContext, library: Holdfast, base: str, number: int) -> None:
-    """Print a text, part by part; as JSON the whole of it."""
+def _print_text(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
+    """Print the text in parts; as JSON, print it in one piece."""
     parts = []
     start: int | None = 0
     first = None
     while start is not None:
         part = library.documents.text(base, number, start=start, length=TEXT_PART_CHARS)
         first = first or part
-        if face.terminal.json:
+        if context.terminal.json:
             parts.append(part.text)
         else:
-            face.terminal.print_text(part.text, end="")
+            context.terminal.print_text(part.text, end="")
         start = part.following
-    if not face.terminal.json:
-        face.terminal.print_text("")
+    if not context.terminal.json:
+        context.terminal.print_text("")
     elif first is not None:
-        face.terminal.print_json(to_jsonable(first) | {"text": "".join(parts), "following": None})
+        context.terminal.print_json(to_jsonable(first) | {"text": "".join(parts), "following": None})
 
 
-def _print_chunks(face: CommandContext, library: Holdfast, base: str, number: int) -> None:
-    found = []
-    cursor = None
-    while True:
-        page = library.documents.chunks(base, number, cursor=cursor)
-        found += page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    if face.terminal.json:
-        face.terminal.print_json(found)
+def _print_chunks(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
+    found = list(read_all_pages(lambda cursor: library.documents.chunks(base, number, cursor=cursor)))
+    if context.terminal.json:
+        context.terminal.print_json(found)
         return
-    for one in found:
-        path = " > ".join(one.headings)
-        face.terminal.print_heading(
-            f"chunk {one.chunk}, {one.tokens} tokens, {one.start}-{one.end}" + (f", {path}" if path else "")
+    for chunk in found:
+        path = " > ".join(chunk.headings)
+        context.terminal.print_heading(
+            f"chunk {chunk.chunk}, {chunk.tokens} tokens, {chunk.start}-{chunk.end}" + (f", {path}" if path else "")
         )
-        face.terminal.print_text(one.text.rstrip() + "\n")
+        context.terminal.print_text(chunk.text.rstrip() + "\n")
 
 
-def _print_passage(face: CommandContext, library: Holdfast, base: str, number: int, chunk: int) -> None:
+def _print_passage(context: CommandContext, library: Holdfast, base: str, number: int, chunk: int) -> None:
     found = library.documents.passage(base, number, chunk)
 
     def human() -> None:
-        face.terminal.print_heading(" > ".join((found.name, *found.headings)))
+        context.terminal.print_heading(" > ".join((found.name, *found.headings)))
         if found.page is not None:
-            face.terminal.print_row(f"page {found.page}")
+            context.terminal.print_row(f"page {found.page}")
         before, after = found.before.strip(), found.after.strip()
-        face.terminal.print_text("\n".join(part for part in (before, f">>> {found.text.strip()} <<<", after) if part))
+        context.terminal.print_text(
+            "\n".join(part for part in (before, f">>> {found.text.strip()} <<<", after) if part)
+        )
 
-    face.print_result(found, human)
+    context.print_result(found, human)
 
 
-def _save_original(face: CommandContext, library: Holdfast, base: str, number: int, where: Path) -> None:
-    """Write the bytes of a document somewhere; a file that is there is not overwritten."""
+def _save_original(context: CommandContext, library: Holdfast, base: str, number: int, where: Path) -> None:
+    """Write the original file. An existing file is not overwritten."""
     if str(where) == "-":
         library.documents.download(base, number, sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
     written = library.documents.download(base, number, where)
-    told = {"document": number, "path": str(where.absolute()), "size": written}
-    face.print_result(told, lambda: face.terminal.info(f"Wrote {format_size(written)} to {where}"))
+    result = {"document": number, "path": str(where.absolute()), "size": written}
+    context.print_result(result, lambda: context.terminal.info(f"Wrote {format_size(written)} to {where}"))

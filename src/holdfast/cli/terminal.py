@@ -1,6 +1,6 @@
-"""What a command prints: data on stdout, messages on stderr, and on a terminal a little order and colour.
+"""The output of commands: data on stdout, messages on stderr, with tables and colours on a terminal.
 
-Rich is loaded only where somebody looks; a pipe gets lines with tabs between the cells, and no escape codes.
+Rich is imported only on a terminal. A pipe gets lines with tabs between the cells and no escape codes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLOURS = {
 
 
 class Terminal:
-    """Where a command speaks."""
+    """Prints the output of one command, by the options `--json` and `--quiet`."""
 
     def __init__(self, *, json: bool, quiet: bool) -> None:
         self.json = json
@@ -41,20 +41,15 @@ class Terminal:
         smart = os.environ.get("TERM") != "dumb"
         self.interactive = not json and smart and sys.stdout.isatty()
         self.shows_progress = not quiet and not json and smart and sys.stderr.isatty()
-        self.live_console: Console | None = None  # of a display that moves, while there is one
-
-    # ------------------------------------------------------------ data
+        self.live_console: Console | None = None  # of a progress display, while it is shown
 
     def print_json(self, value: Any) -> None:
-        """Print one JSON document."""
         print(to_json(value))
 
     def print_json_line(self, value: Any) -> None:
-        """Print one JSON document of many, on a line of its own."""
         print(to_json_line(value), flush=True)
 
     def print_row(self, *cells: Any) -> None:
-        """Print one line of data."""
         texts = [format_cell(one) for one in cells]
         if self.interactive:
             self._console().print(self._style_row(texts), soft_wrap=True)
@@ -62,7 +57,7 @@ class Terminal:
             print("\t".join(texts), flush=True)
 
     def print_table(self, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Print rows below a header; nothing where there is none."""
+        """Print rows below a header; print nothing if there are no rows. A terminal omits empty columns."""
         texts = [[format_cell(one) for one in row] for row in rows]
         if not texts:
             return
@@ -73,15 +68,15 @@ class Terminal:
         from rich.table import Table  # noqa: PLC0415 - only on a terminal
 
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-        told = [place for place in range(len(header)) if any(row[place] for row in texts)]
-        for place in told:
+        shown = [place for place in range(len(header)) if any(row[place] for row in texts)]
+        for place in shown:
             table.add_column(header[place], overflow="fold")
         for row in texts:
-            table.add_row(*(self._style_cell(row[place]) for place in told))
+            table.add_row(*(self._style_cell(row[place]) for place in shown))
         self._console().print(table)
 
     def print_pairs(self, pairs: Iterable[tuple[str, Any]]) -> None:
-        """Print names with their values, those that have one."""
+        """Print names with their values; skip empty values."""
         texts = [(name, format_cell(value)) for name, value in pairs]
         shown = [(name, text) for name, text in texts if text]
         if not self.interactive:
@@ -98,12 +93,11 @@ class Terminal:
         self._console().print(table)
 
     def print_text(self, text: str, *, end: str = "\n") -> None:
-        """Print a text as it is; what would steer a terminal is left out where there is one."""
+        """Print a text unchanged; on a terminal, replace control characters."""
         sys.stdout.write((format_block(text) if sys.stdout.isatty() else text) + end)
         sys.stdout.flush()
 
     def print_heading(self, text: str) -> None:
-        """Print a line that stands above others."""
         if not self.interactive:
             print(format_cell(text))
             return
@@ -111,21 +105,17 @@ class Terminal:
 
         self._console().print(Text(format_cell(text), style="bold"), soft_wrap=True)
 
-    # ------------------------------------------------------------ messages
-
     def info(self, text: str) -> None:
-        """Tell people something, unless they want quiet."""
+        """Print a message on stderr, unless `--quiet` is set."""
         if not self.quiet:
             self.warn(text)
 
     def warn(self, text: str) -> None:
-        """Tell people something that they must know."""
+        """Print a message on stderr, even with `--quiet`."""
         if self.live_console is not None:
             self.live_console.print(format_block(text), markup=False, highlight=False, soft_wrap=True)
         else:
             print(format_block(text), file=sys.stderr, flush=True)
-
-    # ------------------------------------------------------------ how
 
     def _console(self) -> Console:
         if self.live_console is not None:

@@ -1,4 +1,4 @@
-"""What a command waits for: some documents, a base with all documents in it, or a job."""
+"""Targets that a command can wait for: documents, a whole base, or a job."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ MAX_SHOWN = 8  # documents of a base that are shown at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveWork:
-    """A document or job that is being worked on."""
-
     name: str
     status: str
     progress: Progress | None = None
@@ -29,7 +27,7 @@ class ActiveWork:
 
     @property
     def stage(self) -> str:
-        """Where the work is, with counts where there are any."""
+        """The stage of the work, with step and counts."""
         found = self.progress
         if found is None:
             return self.reason or self.status
@@ -40,8 +38,6 @@ class ActiveWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollResult:
-    """The result of one poll."""
-
     done: int
     total: int
     share: float  # of the whole, from 0 to 1
@@ -51,20 +47,18 @@ class PollResult:
 
 
 class Target(Protocol):
-    """What a command waits for."""
+    """Something that a command waits for."""
 
-    def poll(self) -> PollResult:
-        """Return how far it is."""
-        ...
+    def poll(self) -> PollResult: ...
 
     def waiting_reason(self) -> str:
-        """Return why nothing moves; empty if that is not known."""
+        """Return why there is no progress; empty if unknown."""
         ...
 
 
 @dataclass(slots=True)
 class DocumentsTarget:
-    """Documents, until each has come to rest or is gone."""
+    """Documents, until each is at rest or deleted."""
 
     library: Holdfast
     base: str
@@ -76,41 +70,39 @@ class DocumentsTarget:
         self._pending = list(self.names)
 
     def poll(self) -> PollResult:
-        """Return how far they are; documents that ended are not requested again."""
+        """Read the documents that have not ended."""
         found: list[DocumentStatus] = []
         for first in range(0, len(self._pending), STATUSES_PER_CALL):
             found += self.library.documents.statuses(self.base, self._pending[first : first + STATUSES_PER_CALL])
-        self.statuses |= {one.id: one for one in found}
-        self._pending = [one.id for one in found if one.status in ACTIVE_STATUSES]
-        begun = [one for one in found if one.status == "indexing"]
+        self.statuses |= {document.id: document for document in found}
+        self._pending = [document.id for document in found if document.status in ACTIVE_STATUSES]
+        begun = [document for document in found if document.status == "indexing"]
         done = len(self.names) - len(self._pending)
-        part = sum(one.progress.share or 0.0 for one in begun if one.progress is not None)
+        part = sum(document.progress.share or 0.0 for document in begun if document.progress is not None)
         return PollResult(
             done=done,
             total=len(self.names),
             share=(done + part) / len(self.names) if self.names else 1.0,
-            active=[_to_active_work(self.names[one.id], one) for one in begun],
-            ended=[one for one in found if one.status not in ACTIVE_STATUSES],
+            active=[_to_active_work(self.names[document.id], document) for document in begun],
+            ended=[document for document in found if document.status not in ACTIVE_STATUSES],
             waiting=len(self._pending) - len(begun),
         )
 
     def waiting_reason(self) -> str:
-        """Return why the first of them waits."""
         return _join_waiting_reasons(self.library, self.base, self._pending[:1])
 
 
 @dataclass(slots=True)
 class BaseTarget:
-    """Everything that is indexed in a base or, with `folder`, until that folder has come to rest."""
+    """All documents of a base; with `folder`, until that folder is at rest."""
 
     library: Holdfast
     base: str
     folder: int | None = None
-    folder_status: DocumentStatus | None = None  # of the folder
+    folder_status: DocumentStatus | None = None
     _max_pending: int = 0
 
     def poll(self) -> PollResult:
-        """Return how far the base is."""
         counts = self.library.bases.counts(self.base).by_status
         left = sum(number for status, number in counts.items() if status in ACTIVE_STATUSES)
         if self.folder is not None:
@@ -125,14 +117,13 @@ class BaseTarget:
             done=self._max_pending - left,
             total=self._max_pending,
             share=(self._max_pending - left) / self._max_pending if self._max_pending else 1.0,
-            active=[_to_active_work(one.name, one) for one in busy if one.progress is not None],
+            active=[_to_active_work(document.name, document) for document in busy if document.progress is not None],
             waiting=max(0, left - len(busy)),
         )
 
     def waiting_reason(self) -> str:
-        """Return why the first queued document waits."""
         first = self.library.documents.list(self.base, states=["queued"], size=1).items
-        return _join_waiting_reasons(self.library, self.base, [one.id for one in first])
+        return _join_waiting_reasons(self.library, self.base, [document.id for document in first])
 
 
 @dataclass(slots=True)
@@ -145,7 +136,6 @@ class JobTarget:
     state: str = "queued"
 
     def poll(self) -> PollResult:
-        """Return how far the job is."""
         found = self.library.jobs.get(self.job)
         self.state = str(found.state)
         if found.ended:
@@ -155,13 +145,15 @@ class JobTarget:
         return PollResult(done=0, total=1, share=share, active=[active])
 
     def waiting_reason(self) -> str:
-        """Return why the job waits."""
         return " ".join(one.message for one in self.library.jobs.get(self.job).waiting_for)
 
 
-def _to_active_work(name: str, one: DocumentStatus) -> ActiveWork:
+def _to_active_work(name: str, document: DocumentStatus) -> ActiveWork:
     return ActiveWork(
-        name=name, status=format_value(one.status), progress=one.progress, reason=one.why.message if one.why else ""
+        name=name,
+        status=format_value(document.status),
+        progress=document.progress,
+        reason=document.why.message if document.why else "",
     )
 
 

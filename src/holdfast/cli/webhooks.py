@@ -1,4 +1,4 @@
-"""`webhooks`: addresses that are told what happens."""
+"""`webhooks`: creates, lists and removes webhooks; shows and repeats deliveries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.options import CursorOption, YesOption, complete_base_name
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ WebhookArgument = Annotated[int, typer.Argument(metavar="ID", help="The webhook'
 
 
 def declare(app: typer.Typer) -> None:
-    """Declare the commands."""
     command(app, "create")(create)
     command(app, "ls")(ls)
     command(app, "deliveries")(deliveries)
@@ -30,7 +28,7 @@ def declare(app: typer.Typer) -> None:
 
 
 def create(
-    face: CommandContext,
+    context: CommandContext,
     url: Annotated[str, typer.Argument(metavar="URL", help="The address that is told.")],
     types: Annotated[
         list[str] | None,
@@ -40,131 +38,127 @@ def create(
         list[str] | None,
         typer.Option("--base", "-b", help="Only of this base; may be said again.", autocompletion=complete_base_name),
     ] = None,
-) -> ExitCode:
+) -> None:
     """Tell an address of what happens from now on.
 
     The secret that signs is printed now and never again.
     """
-    with face.open() as library:
+    with context.open() as library:
         made = library.webhooks.create(url, types or (), bases=base or None)
-    _print_secret(face, made, f"Webhook {made.webhook.id} is told of {', '.join(made.webhook.types)}.")
-    return ExitCode.OK
+    _print_secret(context, made, f"Webhook {made.webhook.id} is told of {', '.join(made.webhook.types)}.")
 
 
-def rotate(face: CommandContext, webhook: WebhookArgument) -> ExitCode:
+def rotate(context: CommandContext, webhook: WebhookArgument) -> None:
     """Replace the secret; both sign for a day."""
-    with face.open() as library:
+    with context.open() as library:
         made = library.webhooks.rotate(webhook)
-    _print_secret(face, made, f"Webhook {webhook} has a new secret; the old one signs beside it for a day.")
-    return ExitCode.OK
+    _print_secret(context, made, f"Webhook {webhook} has a new secret; the old one signs beside it for a day.")
 
 
-def rotate_key(face: CommandContext) -> ExitCode:
+def rotate_key(context: CommandContext) -> None:
     """Encrypt the stored secrets of all webhooks with a new key.
 
     Run it on a machine of the deployment; receivers notice nothing. With HOLDFAST_SECRET_KEY put the new key first.
     """
-    settings = face.settings()
+    settings = context.settings()
     from holdfast.service.opening import open_library  # noqa: PLC0415 - slow to load
 
     library = open_library(settings)
     try:
-        count = library.webhooks.rotate_key()
+        count = library.webhook_cipher.rotate_key(library.store.database)
     finally:
         library.store.close()
     after = "Remove the old keys from HOLDFAST_SECRET_KEY now." if settings.secret_key else "The old key was removed."
     words = f"The secrets of {count} webhooks are encrypted with the newest key. {after}"
-    face.print_result({"webhooks": count}, lambda: face.terminal.info(words))
-    return ExitCode.OK
+    context.print_result({"webhooks": count}, lambda: context.terminal.info(words))
 
 
-def _print_secret(face: CommandContext, made: WebhookWithSecret, words: str) -> None:
+def _print_secret(context: CommandContext, made: WebhookWithSecret, words: str) -> None:
     def human() -> None:
-        face.terminal.print_text(made.secret)
-        face.terminal.info(f"{words} Keep the secret: it cannot be shown again.")
+        context.terminal.print_text(made.secret)
+        context.terminal.info(f"{words} Keep the secret: it cannot be shown again.")
 
-    face.print_result(made, human)
+    context.print_result(made, human)
 
 
-def ls(face: CommandContext) -> ExitCode:
+def ls(context: CommandContext) -> None:
     """List the webhooks."""
-    with face.open() as library:
+    with context.open() as library:
         found = library.webhooks.list()
 
     def human() -> None:
-        face.terminal.print_table(
+        context.terminal.print_table(
             ("id", "url", "types", "bases", "state", "failures", "waiting", "next", "why"),
             [
-                (one.id, one.url, one.types, "all" if one.bases is None else one.bases, one.state, one.failures,
-                 one.waiting, one.retry_at, one.disabled_reason)
-                for one in found
+                (webhook.id, webhook.url, webhook.types, "all" if webhook.bases is None else webhook.bases,
+                 webhook.state, webhook.failures, webhook.waiting, webhook.retry_at, webhook.disabled_reason)
+                for webhook in found
             ],
         )  # fmt: skip
         if not found:
-            face.terminal.info(
-                f"There are no webhooks; see how to make one: {face.format_command('webhooks', 'create', '--help')}"
+            context.terminal.info(
+                f"There are no webhooks; see how to make one: {context.format_command('webhooks', 'create', '--help')}"
             )
 
-    face.print_result(found, human)
-    return ExitCode.OK
+    context.print_result(found, human)
 
 
-def deliveries(face: CommandContext, webhook: WebhookArgument, cursor: CursorOption = None) -> ExitCode:
+def deliveries(context: CommandContext, webhook: WebhookArgument, cursor: CursorOption = None) -> None:
     """List what was sent and what waits, newest first."""
-    with face.open() as library:
+    with context.open() as library:
         found = library.webhooks.deliveries(webhook, cursor=cursor)
 
     def human() -> None:
-        face.terminal.print_table(
+        context.terminal.print_table(
             ("delivery", "type", "state", "attempts", "answer", "why", "created", "next"),
             [
-                (one.id, one.type, one.state, one.attempts, one.status, one.reason, one.created_at, one.next_at)
-                for one in found.items
+                (delivery.id, delivery.type, delivery.state, delivery.attempts, delivery.status, delivery.reason,
+                 delivery.created_at, delivery.next_at)
+                for delivery in found.items
             ],
-        )
+        )  # fmt: skip
         if not found.items:
-            face.terminal.info("Nothing was sent yet.")
+            context.terminal.info("Nothing was sent yet.")
         elif found.next_cursor:
-            face.terminal.info(f"More with --cursor {found.next_cursor}")
+            context.terminal.info(f"More with --cursor {found.next_cursor}")
 
-    face.print_result(found, human)
-    return ExitCode.OK
+    context.print_result(found, human)
 
 
 def redeliver(
-    face: CommandContext, delivery: Annotated[int, typer.Argument(metavar="DELIVERY", help="The delivery's number.")]
-) -> ExitCode:
+    context: CommandContext, delivery: Annotated[int, typer.Argument(metavar="DELIVERY", help="The delivery's number.")]
+) -> None:
     """Send a delivery once more, under the same id."""
-    with face.open() as library:
+    with context.open() as library:
         found = library.webhooks.redeliver(delivery)
-    face.print_result(found, lambda: face.terminal.info(f"Delivery {delivery} is {found.state}; the server sends it."))
-    return ExitCode.OK
+    context.print_result(
+        found, lambda: context.terminal.info(f"Delivery {delivery} is {found.state}; the server sends it.")
+    )
 
 
-def enable(face: CommandContext, webhook: WebhookArgument) -> ExitCode:
+def enable(context: CommandContext, webhook: WebhookArgument) -> None:
     """Send again."""
-    with face.open() as library:
+    with context.open() as library:
         found = library.webhooks.enable(webhook)
-    _print_webhook(face, found, "is told again")
-    return ExitCode.OK
+    _print_webhook(context, found, "is told again")
 
 
-def disable(face: CommandContext, webhook: WebhookArgument) -> ExitCode:
+def disable(context: CommandContext, webhook: WebhookArgument) -> None:
     """Send nothing until it is enabled."""
-    with face.open() as library:
+    with context.open() as library:
         found = library.webhooks.disable(webhook)
-    _print_webhook(face, found, "is told nothing until it is enabled")
-    return ExitCode.OK
+    _print_webhook(context, found, "is told nothing until it is enabled")
 
 
-def _print_webhook(face: CommandContext, found: Webhook, words: str) -> None:
-    face.print_result(found, lambda: face.terminal.info(f"Webhook {found.id} ({found.url}) {words}."))
+def _print_webhook(context: CommandContext, found: Webhook, words: str) -> None:
+    context.print_result(found, lambda: context.terminal.info(f"Webhook {found.id} ({found.url}) {words}."))
 
 
-def rm(face: CommandContext, webhook: WebhookArgument, yes: YesOption = False) -> ExitCode:
+def rm(context: CommandContext, webhook: WebhookArgument, yes: YesOption = False) -> None:
     """Remove a webhook with its deliveries."""
-    with face.open() as library:
-        face.confirm(f"Remove webhook {webhook} with its deliveries?", yes=yes)
+    with context.open() as library:
+        context.confirm(f"Remove webhook {webhook} with its deliveries?", yes=yes)
         library.webhooks.delete(webhook)
-    face.print_result({"webhook": webhook, "deleted": True}, lambda: face.terminal.info(f"Removed webhook {webhook}."))
-    return ExitCode.OK
+    context.print_result(
+        {"webhook": webhook, "deleted": True}, lambda: context.terminal.info(f"Removed webhook {webhook}.")
+    )

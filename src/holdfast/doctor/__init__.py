@@ -1,1 +1,1 @@
-"""Compares every store with what should be there, and repairs it."""
+"""Compares each store with what should be there, and repairs it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import micros
 from holdfast.db import Obstacle, SecureDeleteStage
-from holdfast.doctor.report import Check, Issue, ScannedBatch
+from holdfast.doctor.report import Check, Issue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,31 +55,29 @@ def explain_stage(stage: SecureDeleteStage, pending: PendingErasure | None) -> s
 
 
 class ErasureChecks:
-    """Reports stages that are not complete for long."""
+    """Reports stages that have been incomplete for too long."""
 
     def __init__(self, store: SqlStore, erasure: Eraser) -> None:
         self._store = store
         self._erasure = erasure
 
     def checks(self) -> list[Check]:
-        """Return one check for each stage; only a person decides to compact at once, because writers wait."""
+        """Return one check per stage. Compacting has no repair: writers wait for it, so a person decides when."""
         return [
             Check("not_overwritten", self._make_overdue_scan(SecureDeleteStage.OVERWRITE), self._overwrite),
             Check("not_compacted", self._make_overdue_scan(SecureDeleteStage.COMPACT)),
         ]
 
-    def _make_overdue_scan(self, stage: SecureDeleteStage) -> Callable[[], Iterator[ScannedBatch]]:
-        def look() -> Iterator[ScannedBatch]:
+    def _make_overdue_scan(self, stage: SecureDeleteStage) -> Callable[[], Iterator[list[Issue]]]:
+        def scan() -> Iterator[list[Issue]]:
             state = self._erasure.read_state()
             pending = state.overwrite if stage is SecureDeleteStage.OVERWRITE else state.compact
             now = self._store.overview().now
             if pending is None or pending.since is None or now < pending.since + micros(OVERDUE[stage]):
-                yield ScannedBatch(0)
                 return
-            count = max(1, pending.documents)
-            yield ScannedBatch(count, [Issue("the disk", explain_stage(stage, pending), None)] * count)
+            yield [Issue("the disk", explain_stage(stage, pending), None)] * max(1, pending.documents)
 
-        return look
+        return scan
 
-    def _overwrite(self, troubles: Sequence[Issue]) -> int:
-        return len(troubles) if self._erasure.overwrite() else 0
+    def _overwrite(self, issues: Sequence[Issue]) -> int:
+        return len(issues) if self._erasure.overwrite() else 0

@@ -1,4 +1,4 @@
-"""Checks items: that what is deleted goes, that what has content is indexed, that files and rows name each other."""
+"""Checks items: deleted items are cleaned up, items with content are indexed, files and rows match."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.catalog import parse_item_id
 from holdfast.doctor import statements as sql
-from holdfast.doctor.report import Check, Issue, ScannedBatch, read_windows
+from holdfast.doctor.report import Check, Issue, read_windows
 from holdfast.documents import Action, DocumentRemover, RequestOptions, select_items_with_slots
 from holdfast.engine import Operation, Request, Status
 from holdfast.engine.store import LARGEST_BATCH, ConsistencyChecker
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from holdfast.engine.store import SqlStore
 
 FILES = "files"
-FILES_PER_BATCH = 20  # files that are read before somebody is told
+FILES_PER_BATCH = 20  # files that are read per batch
 
 
 class ItemFile(NamedTuple):
-    """An item whose bytes are in a file."""
-
     id: int
     base: int
     name: str
@@ -35,25 +33,24 @@ class ItemFile(NamedTuple):
 
 
 class ItemChecks:
-    """Looks through what is hidden, through owners whose items are gone, and through items that nobody asked for."""
+    """Checks deleted items, owners without items, and items that were never indexed."""
 
     def __init__(
         self,
         store: SqlStore,
         catalogue: Catalog,
-        requesting: DocumentOperations,
+        operations: DocumentOperations,
         blobs: BlobStore,
-        named: Callable[[str], str],
+        base_label: Callable[[str], str],
     ) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._operations = requesting
+        self._operations = operations
         self._removal = DocumentRemover(store, blobs)
         self._consistency = ConsistencyChecker(store.database)
-        self._base_label = named  # what people call a base
+        self._base_label = base_label
 
     def checks(self) -> list[Check]:
-        """Return them."""
         return [
             Check("delete_unasked", self._find_unrequested_deletes, self._finish_deletes),
             Check("delete_unfinished", self._find_unfinished_deletes, self._finish_deletes),
@@ -61,30 +58,27 @@ class ItemChecks:
             Check("not_asked", self._find_unindexed, self._request_index),
         ]
 
-    # ------------------------------------------------------------ deletes
+    def _find_unrequested_deletes(self) -> Iterator[list[Issue]]:
+        """Read twice: a delete of very many items requests the clean-up of the last ones a moment later.
 
-    def _find_unrequested_deletes(self) -> Iterator[ScannedBatch]:
-        """Look twice: whoever deletes very many asks for the clean-up of the last of them a moment later.
-
-        Of a base that is being deleted the items are hidden first, and it is asked for all of them then.
+        A base that is being deleted is skipped: it hides its items first, and then requests the clean-up for all.
         """
         found = self._removal.list_unrequested_owners()
         again = set(self._removal.list_unrequested_owners()) if found else set()
         open_ = {base.key for base in self._catalogue.bases()}
         left = [(base, owner) for base, owner in found if (base, owner) in again and base in open_]
-        yield ScannedBatch(len(found), [Issue(self._base_label(base), f"item {owner}", owner) for base, owner in left])
+        yield [Issue(self._base_label(base), f"item {owner}", owner) for base, owner in left]
 
-    def _find_unfinished_deletes(self) -> Iterator[ScannedBatch]:
-        found = self._removal.list_removable_items()
-        yield ScannedBatch(len(found), [Issue("deleted items", f"item {item}", item) for item, _ in found])
+    def _find_unfinished_deletes(self) -> Iterator[list[Issue]]:
+        yield [Issue("deleted items", f"item {item}", item) for item, _ in self._removal.list_removable_items()]
 
-    def _finish_deletes(self, troubles: Sequence[Issue]) -> int:
+    def _finish_deletes(self, issues: Sequence[Issue]) -> int:
         while self._removal.continue_deletes():
             pass
-        return len(troubles)
+        return len(issues)
 
-    def _find_orphan_slots(self) -> Iterator[ScannedBatch]:
-        """Look for owners of items that are gone; an item and its first slots come in one transaction."""
+    def _find_orphan_slots(self) -> Iterator[list[Issue]]:
+        """Find owners whose item is gone. An item and its first slots are written in one transaction."""
         after = 0
         while True:
             with self._store.database.reading() as tx:
@@ -94,58 +88,49 @@ class ItemChecks:
                 known = tx.run(sql.SELECT_ITEM_BASES, [[id_] for id_ in owners.values() if id_ is not None])
             if not rows:
                 return
-            there = {(str(base), item) for item, base in known}
-            left = [
-                row
+            existing = {(str(base), item) for item, base in known}
+            yield [
+                Issue(self._base_label(row.base), f"owner {row.owner}", (row.base, row.owner))
                 for row in rows
                 if row.status != Status.DELETING
                 and (id_ := owners.get((row.base, row.owner))) is not None
-                and (row.base, id_) not in there
+                and (row.base, id_) not in existing
             ]
-            yield ScannedBatch(
-                len(rows),
-                [Issue(self._base_label(row.base), f"owner {row.owner}", (row.base, row.owner)) for row in left],
-            )
             after = rows[-1].id
 
-    def _delete_orphan_slots(self, troubles: Sequence[Issue]) -> int:
+    def _delete_orphan_slots(self, issues: Sequence[Issue]) -> int:
         requests = [
             Request(base=base, owner=owner, operation=Operation.DELETE, cause="doctor")
-            for base, owner in (one.key for one in troubles)
+            for base, owner in (issue.key for issue in issues)
         ]
         return sum(answer.accepted for answer in self._store.admit(requests))
 
-    # ------------------------------------------------------------ what nobody asked for
-
-    def _find_unindexed(self) -> Iterator[ScannedBatch]:
-        """Look for documents without slots; a base that has failed, or does not index by itself, has them rightly."""
-        at_once = {
-            base.id: base for base in self._catalogue.bases() if base.settings.auto_index and base.problem is None
-        }
+    def _find_unindexed(self) -> Iterator[list[Issue]]:
+        """Find documents without slots, except in bases that have failed or have `auto_index` off."""
+        indexing = {base.id for base in self._catalogue.bases() if base.settings.auto_index and base.problem is None}
         after = 0
         while True:
             with self._store.database.reading() as tx:
                 rows = tx.run(sql.SCAN_ITEMS, item=after, limit=LARGEST_BATCH)
-                items = {id_: base for id_, base, _, _, _, whole in rows if whole and base in at_once}
+                items = {id_: base for id_, base, _, _, _, whole in rows if whole and base in indexing}
                 owned = select_items_with_slots(tx, items)
             if not rows:
                 return
             names = {row[0]: row[2] for row in rows}
-            left = [
+            yield [
                 Issue(self._base_label(str(base)), f"item {id_} {names[id_]!r}", (base, id_))
                 for id_, base in items.items()
                 if id_ not in owned
             ]
-            yield ScannedBatch(len(rows), left)
             after = rows[-1][0]
 
-    def _request_index(self, troubles: Sequence[Issue]) -> int:
-        """Ask for documents of one base; what was deleted meanwhile is left alone."""
-        base = self._catalogue.base(troubles[0].key[0])
+    def _request_index(self, issues: Sequence[Issue]) -> int:
+        """Request the index of documents of one base, except those that were deleted in the meantime."""
+        base = self._catalogue.base(issues[0].key[0])
         if base is None:
             return 0
         with self._store.database.reading() as tx:
-            live = tx.run(sql.SELECT_VISIBLE_ITEMS, [[one.key[1]] for one in troubles])
+            live = tx.run(sql.SELECT_VISIBLE_ITEMS, [[issue.key[1]] for issue in issues])
         try:
             replies = self._operations.request(
                 base, [id_ for id_, _ in live], Action.INDEX, RequestOptions(cause="doctor")
@@ -156,83 +141,82 @@ class ItemChecks:
 
 
 class FileChecks:
-    """Looks through files and through the items that name them."""
+    """Checks files against the items that name them."""
 
     def __init__(
         self,
         store: SqlStore,
         blobs: BlobStore,
-        leftovers: OrphanBlobCollector,
-        named: Callable[[str], str],
+        orphan_blobs: OrphanBlobCollector,
+        base_label: Callable[[str], str],
         *,
         deep: bool,
     ) -> None:
         self._database = store.database
         self._blobs = blobs
-        self._orphan_blobs = leftovers
-        self._base_label = named
+        self._orphan_blobs = orphan_blobs
+        self._base_label = base_label
         self._deep = deep
 
     def checks(self) -> list[Check]:
-        """Return them; whether files are what they were is looked at only in depth."""
-        found = [
+        checks = [
             Check("file_left", self._find_orphan_files, self._remove_orphan_files),
             Check("file_unfinished", self._find_unfinished_files, lambda _: self._orphan_blobs.remove_unfinished()),
             Check("file_stray", self._find_stray_files),
             Check("file_lacks", lambda: self._find_bad_items(self._is_missing)),
         ]
-        return [*found, Check("file_damaged", lambda: self._find_bad_items(self._is_damaged))] if self._deep else found
+        return (
+            [*checks, Check("file_damaged", lambda: self._find_bad_items(self._is_damaged))] if self._deep else checks
+        )
 
-    def _find_orphan_files(self) -> Iterator[ScannedBatch]:
-        """Look for files that no row names and no upload is writing, and look again.
+    def _find_orphan_files(self) -> Iterator[list[Issue]]:
+        """Find files that no row names and no upload is writing.
 
-        An upload that replaces a file, or fails, removes it a moment after its transaction.
+        Read twice: an upload that replaces a file, or fails, removes the file a moment after its transaction.
         """
         after = ""
         while True:
             before = after
             names, after = self._orphan_blobs.find_orphans(before, LARGEST_BATCH)
             again = set(self._orphan_blobs.find_orphans(before, LARGEST_BATCH)[0]) if names else set()
-            left = [name for name in names if name in again and self._blobs.written_at(name) is not None]
-            yield ScannedBatch(len(names), [Issue(FILES, name, name) for name in left])
+            left = (name for name in names if name in again and self._blobs.written_at(name) is not None)
+            yield [Issue(FILES, name, name) for name in left]
             if not after:
                 return
 
-    def _remove_orphan_files(self, troubles: Sequence[Issue]) -> int:
-        """Remove files without a row: those of uploads that were given up, then those without a record."""
+    def _remove_orphan_files(self, issues: Sequence[Issue]) -> int:
+        """Remove files without a row: first those of abandoned uploads, then those without a record."""
         self._orphan_blobs.files.remove_due_files(LARGEST_BATCH)
-        return len(self._orphan_blobs.remove([one.key for one in troubles]))
+        return len(self._orphan_blobs.remove([issue.key for issue in issues]))
 
-    def _find_unfinished_files(self) -> Iterator[ScannedBatch]:
-        names = self._orphan_blobs.unfinished()
-        yield ScannedBatch(len(names), [Issue(FILES, name, name) for name in names])
+    def _find_unfinished_files(self) -> Iterator[list[Issue]]:
+        yield [Issue(FILES, name, name) for name in self._orphan_blobs.unfinished()]
 
-    def _find_stray_files(self) -> Iterator[ScannedBatch]:
-        names = self._blobs.list_foreign_files()
-        yield ScannedBatch(len(names), [Issue(FILES, name, name) for name in names])
+    def _find_stray_files(self) -> Iterator[list[Issue]]:
+        yield [Issue(FILES, name, name) for name in self._blobs.list_foreign_files()]
 
-    def _find_bad_items(self, wrong: Callable[[ItemFile], bool]) -> Iterator[ScannedBatch]:
-        """Look for items with something wrong about their files, if they still name them afterwards."""
+    def _find_bad_items(self, is_bad: Callable[[ItemFile], bool]) -> Iterator[list[Issue]]:
+        """Find items whose file is bad, and that still name this file after it was checked."""
         for rows in read_windows(self._database, sql.SCAN_ITEMS, "item"):
             items = [ItemFile(*row[:-1]) for row in rows if row[-1]]
             for first in range(0, len(items), FILES_PER_BATCH):
-                some = items[first : first + FILES_PER_BATCH]
-                yield ScannedBatch(len(some), self._keep_unchanged([item for item in some if wrong(item)]))
+                batch = items[first : first + FILES_PER_BATCH]
+                yield self._keep_unchanged([item for item in batch if is_bad(item)])
 
-    def _keep_unchanged(self, found: Sequence[ItemFile]) -> list[Issue]:
+    def _keep_unchanged(self, items: Sequence[ItemFile]) -> list[Issue]:
         with self._database.reading() as tx:
-            still = {id_ for (id_,) in tx.run(sql.SELECT_UNCHANGED_FILES, [[item.id, item.blob] for item in found])}
+            unchanged = {id_ for (id_,) in tx.run(sql.SELECT_UNCHANGED_FILES, [[item.id, item.blob] for item in items])}
         return [
             Issue(self._base_label(str(item.base)), f"item {item.id} {item.name!r}", item.id)
-            for item in found
-            if item.id in still
+            for item in items
+            if item.id in unchanged
         ]
 
     def _is_missing(self, item: ItemFile) -> bool:
         return self._blobs.written_at(item.blob) is None
 
     def _is_damaged(self, item: ItemFile) -> bool:
-        """Tell whether a file that is there cannot be read, or not as it was written."""
+        """Return whether a file exists and cannot be read, or has another digest than the item."""
         try:
             return self._blobs.digest(item.blob) not in (None, item.digest)
         except OSError:
@@ -240,6 +224,6 @@ class FileChecks:
 
 
 def visible_owners(tx: Transaction, owners: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return those of the owners, by base and name, that are documents and not deleted."""
+    """Return the given owners, as base and name, that are documents and not deleted."""
     ids = [[id_] for _, owner in owners if (id_ := parse_item_id(owner)) is not None]
     return {(str(base), str(item)) for item, base in tx.run(sql.SELECT_VISIBLE_ITEMS, ids)}

@@ -1,7 +1,7 @@
-"""Checks the lists of chunks, and all that belongs to chunks in the same database.
+"""Checks lists of chunks, and the rows in the same database that belong to chunks.
 
-All of it moves together in single transactions, so what one snapshot shows is so. The sweep removes most of it anyway;
-the rest is damage that nothing of ours makes.
+These rows change together in single transactions, so one snapshot is enough to judge them. The garbage collector
+removes most leftovers anyway; the others are damage that no code of Holdfast causes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog import mark_for_gc
 from holdfast.doctor import statements as sql
-from holdfast.doctor.report import Check, Issue, ScannedBatch, read_windows
+from holdfast.doctor.report import Check, Issue, read_windows
 from holdfast.llm import remove_orphan_answers, remove_uses
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ CHUNK_LISTS, PAID_ANSWERS = "lists of chunks", "paid answers"
 
 
 class ListChecks:
-    """Looks through builds, lists, chunks, what is missing, and memos."""
+    """Checks builds, lists, chunks, missing chunks and paid answers."""
 
-    def __init__(self, database: Database, sweeper: ChunkGarbageCollector) -> None:
+    def __init__(self, database: Database, garbage_collector: ChunkGarbageCollector) -> None:
         self._database = database
-        self._sweeper = sweeper
+        self._garbage_collector = garbage_collector
 
     def checks(self) -> list[Check]:
-        """Return them in the order in which one makes work for the next."""
+        """Return the checks in order: a repair may leave work for the next check."""
         return [
             Check(
                 "build_left",
@@ -58,47 +58,46 @@ class ListChecks:
             ),
         ]
 
-    def _make_scan(self, statement: Any, where: str, what: str, *after: str) -> Callable[[], Iterator[ScannedBatch]]:
-        """Return a look through all windows of a statement whose last column tells what is wrong."""
+    def _make_scan(self, statement: Any, where: str, what: str, *after: str) -> Callable[[], Iterator[list[Issue]]]:
+        """Return a scan with a statement whose last column says whether the row is wrong."""
 
-        def look() -> Iterator[ScannedBatch]:
+        def scan() -> Iterator[list[Issue]]:
             for rows in read_windows(self._database, statement, *after):
-                wrong = [row[:-1] for row in rows if row[-1]]
-                yield ScannedBatch(len(rows), [Issue(where, what.format(*row), row) for row in wrong])
+                yield [Issue(where, what.format(*row[:-1]), row[:-1]) for row in rows if row[-1]]
 
-        return look
+        return scan
 
     def _make_removal(self, statement: Any) -> Callable[[Sequence[Issue]], int]:
-        """Return a removal that looks again in its own transaction."""
+        """Return a repair with a statement that checks the condition again in its own transaction."""
 
-        def mend(troubles: Sequence[Issue]) -> int:
-            rows = [one.key for one in troubles]
+        def repair(issues: Sequence[Issue]) -> int:
+            rows = [issue.key for issue in issues]
             return self._database.write(lambda tx: len(tx.run(statement, rows)), durable=False)
 
-        return mend
+        return repair
 
     def _sweep_all(self) -> None:
-        while self._sweeper.collect():
+        while self._garbage_collector.collect():
             pass
 
-    def _sweep_builds(self, troubles: Sequence[Issue]) -> int:
-        """Let the sweep see the lists, also where it had noted that nothing is left to do."""
-        owners = {one.key[0] for one in troubles}
+    def _sweep_builds(self, issues: Sequence[Issue]) -> int:
+        """Mark the owners for the garbage collector, which may have recorded that nothing is left to do, and run it."""
+        owners = {issue.key[0] for issue in issues}
         self._database.write(lambda tx: mark_for_gc(tx, owners), durable=False)
         self._sweep_all()
-        return len(troubles)
+        return len(issues)
 
-    def _sweep_chunks(self, troubles: Sequence[Issue]) -> int:
-        self._sweeper.doom_unlisted([one.key for one in troubles])
+    def _sweep_chunks(self, issues: Sequence[Issue]) -> int:
+        self._garbage_collector.doom_unlisted([issue.key for issue in issues])
         self._sweep_all()
-        return len(troubles)
+        return len(issues)
 
-    def _end_uses(self, troubles: Sequence[Issue]) -> int:
-        chunks = sorted({chunk for _, chunk in (one.key for one in troubles)})
-        self._database.write(lambda tx: remove_uses(tx, chunks), durable=False)  # their numbers are never used again
-        return len(troubles)
+    def _end_uses(self, issues: Sequence[Issue]) -> int:
+        chunks = sorted({chunk for _, chunk in (issue.key for issue in issues)})
+        self._database.write(lambda tx: remove_uses(tx, chunks), durable=False)  # chunk ids are never reused
+        return len(issues)
 
-    def _remove_memos(self, troubles: Sequence[Issue]) -> int:
-        memos = [memo for (memo,) in (one.key for one in troubles)]
+    def _remove_memos(self, issues: Sequence[Issue]) -> int:
+        memos = [memo for (memo,) in (issue.key for issue in issues)]
         self._database.write(lambda tx: remove_orphan_answers(tx, memos), durable=False)
-        return len(troubles)
+        return len(issues)

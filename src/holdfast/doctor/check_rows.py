@@ -1,7 +1,8 @@
-"""Checks the indexes against what is served, from the side of their stores, wherever these are.
+"""Checks the rows of all indexes against the served chunks, by scanning the stores of the indexes.
 
-A store outside our database knows no snapshot, so whoever seems wrong is looked at again. A row is left over if its
-chunk was gone while it was there. A row lacks if its chunk was served by the same generation before and after.
+A store outside our database has no common snapshot with it, so a suspicious row is read again. A row is left over if it
+still exists after its chunk was found to be gone. A row is missing if the same generation served its chunk before and
+after the row was looked up.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.catalog import confirm_chunks
 from holdfast.doctor import statements as sql
 from holdfast.doctor.check_items import visible_owners
-from holdfast.doctor.report import Check, Issue, ScannedBatch, read_windows
+from holdfast.doctor.report import Check, Issue, read_windows
 from holdfast.documents import lock_open_base, select_live_requests
 from holdfast.engine import Operation, Request
 from holdfast.engine.store import LARGEST_BATCH
@@ -31,30 +32,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-REQUEST_CAUSE = "doctor"  # the cause of what it asks for
+REQUEST_CAUSE = "doctor"
 
 
 class RowChecks:
-    """Looks through every recipe of every index, and through every list that is served."""
+    """Checks each recipe of each index, and each served list."""
 
     def __init__(
         self,
         store: SqlStore,
         catalogue: Catalog,
         indexes: IndexRegistry,
-        adding: DocumentAdder,
-        named: Callable[[str], str],
+        adder: DocumentAdder,
+        base_label: Callable[[str], str],
     ) -> None:
         self._store = store
         self._database = store.database
         self._catalogue = catalogue
         self._indexes = indexes
-        self._adder = adding
-        self._base_label = named  # what people call a base
-        self._reachable_kinds = set(indexes.kinds)  # that are installed here, and answer
+        self._adder = adder
+        self._base_label = base_label
+        self._reachable_kinds = set(indexes.kinds)  # installed, and not found unreachable
 
     def checks(self) -> list[Check]:
-        """Return them, first who answers; what has no list is asked for before its rows are missed."""
+        """Return the checks in order: later checks skip unreachable indexes, and lists come before their rows."""
         return [
             Check("index_away", self._find_unreachable_indexes),
             Check("row_left", self._find_orphan_rows, self._drop_rows),
@@ -62,10 +63,10 @@ class RowChecks:
             Check("row_lacks", self._find_missing_rows, self._request_rebuild),
         ]
 
-    def _find_unreachable_indexes(self) -> Iterator[ScannedBatch]:
-        """Ask every index for something; those that do not answer are not asked again."""
-        recipes = [one for one in self._catalogue.all_recipes() if one[1] in self._reachable_kinds]
+    def _find_unreachable_indexes(self) -> Iterator[list[Issue]]:
+        """Read one row of each index; later checks skip an index that fails."""
         found = []
+        recipes = [recipe for recipe in self._catalogue.all_recipes() if recipe[1] in self._reachable_kinds]
         for base, kind, recipe in recipes:
             try:
                 self._indexes[kind].scan(recipe, 0, 1)
@@ -73,11 +74,9 @@ class RowChecks:
                 log.exception("index.away kind=%s recipe=%d", kind, recipe.id)
                 self._reachable_kinds.discard(kind)
                 found.append(Issue(f"{kind} of {self._base_label(base)}", str(error) or type(error).__name__, recipe))
-        yield ScannedBatch(len(recipes), found)
+        yield found
 
-    # ------------------------------------------------------------ rows whose chunk is gone
-
-    def _find_orphan_rows(self) -> Iterator[ScannedBatch]:
+    def _find_orphan_rows(self) -> Iterator[list[Issue]]:
         for base, kind, recipe in self._catalogue.all_recipes():
             if kind not in self._reachable_kinds:
                 continue
@@ -85,9 +84,7 @@ class RowChecks:
             while self._catalogue.recipe_exists(recipe) and (found := index.scan(recipe, after, LARGEST_BATCH)):
                 left = self._keep_present(kind, recipe, self._without_chunk(found))
                 where = f"{kind} of {self._base_label(base)}"
-                yield ScannedBatch(
-                    len(found), [Issue(where, f"chunk {chunk}", (kind, recipe, chunk)) for chunk in left]
-                )
+                yield [Issue(where, f"chunk {chunk}", (kind, recipe, chunk)) for chunk in left]
                 after = found[-1]
 
     def _without_chunk(self, found: Sequence[int]) -> list[int]:
@@ -95,73 +92,72 @@ class RowChecks:
             return find_nonexistent_chunks(tx, found)
 
     def _keep_present(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
-        """Leave out the rows that went before their chunks did, after they were seen."""
+        """Return the chunks whose row still exists. A row may have been removed, before its chunk, since the scan."""
         gone = set(self._indexes[kind].absent(recipe, chunks)) if chunks else set()
         return [chunk for chunk in chunks if chunk not in gone]
 
-    def _drop_rows(self, troubles: Sequence[Issue]) -> int:
+    def _drop_rows(self, issues: Sequence[Issue]) -> int:
         by_recipe: dict[tuple[str, Recipe], list[int]] = defaultdict(list)
-        for kind, recipe, chunk in (one.key for one in troubles):
+        for kind, recipe, chunk in (issue.key for issue in issues):
             by_recipe[kind, recipe].append(chunk)
         for (kind, recipe), chunks in by_recipe.items():
             self._indexes[kind].drop(recipe, chunks)
-        return len(troubles)
+        return len(issues)
 
-    # ------------------------------------------------------------ what is served and cannot be found
-
-    def _find_broken_lists(self) -> Iterator[ScannedBatch]:
-        """Look for documents whose list is gone, empty, or names chunks that are gone; each counts once."""
+    def _find_broken_lists(self) -> Iterator[list[Issue]]:
+        """Find documents whose served list is gone, empty, or has chunks that are gone; each counts once."""
         kinds = {CONTENT, *self._indexes.kinds}
         seen: set[tuple[str, str]] = set()
         for rows in read_windows(self._database, sql.SCAN_SERVED_LISTS, "slot"):
             wrong = {(base, owner) for _, base, owner, kind, lacks in rows if lacks and kind in kinds}
-            yield ScannedBatch(len(rows), self._visible_document_issues(wrong - seen))
+            yield self._visible_document_issues(wrong - seen)
             seen |= wrong
         for rows in read_windows(self._database, sql.SCAN_SERVED_ENTRIES, "owner", "chunk", "build"):
             wrong = {(base, owner) for _, _, _, base, owner, lacks in rows if lacks}
-            yield ScannedBatch(len(rows), self._visible_document_issues(wrong - seen))
+            yield self._visible_document_issues(wrong - seen)
             seen |= wrong
 
     def _visible_document_issues(self, owners: set[tuple[str, str]]) -> list[Issue]:
-        """Leave out what is no document or deleted meanwhile."""
+        """Return an issue for each owner that is a document and was not deleted in the meantime."""
         with self._database.reading() as tx:
-            found = sorted(owners & visible_owners(tx, sorted(owners)))
-        return [Issue(self._base_label(base), f"document {owner}", (base, owner, CONTENT)) for base, owner in found]
+            visible = sorted(owners & visible_owners(tx, sorted(owners)))
+        return [Issue(self._base_label(base), f"document {owner}", (base, owner, CONTENT)) for base, owner in visible]
 
-    def _find_missing_rows(self) -> Iterator[ScannedBatch]:
+    def _find_missing_rows(self) -> Iterator[list[Issue]]:
         recipes = {recipe.id: recipe for _, _, recipe in self._catalogue.all_recipes()}
         for rows in read_windows(self._database, sql.SCAN_SERVED_CHUNKS, "slot", "chunk"):
-            shown: dict[tuple[str, str, int], dict[int, int]] = defaultdict(dict)
+            served: dict[tuple[str, str, int], dict[int, int]] = defaultdict(dict)
             for _, chunk, base, kind, recipe, built in rows:
-                shown[base, kind, recipe][chunk] = built
-            troubles = [
-                trouble
-                for (base, kind, recipe), chunks in shown.items()
+                served[base, kind, recipe][chunk] = built
+            yield [
+                issue
+                for (base, kind, recipe), chunks in served.items()
                 if kind in self._reachable_kinds and recipe in recipes
-                for trouble in self._chunks_without_row(base, kind, recipes[recipe], chunks)
+                for issue in self._chunks_without_row(base, kind, recipes[recipe], chunks)
             ]
-            yield ScannedBatch(len(rows), troubles)
 
     def _chunks_without_row(self, base: str, kind: str, recipe: Recipe, chunks: Mapping[int, int]) -> Iterator[Issue]:
-        """Yield chunks that have no row, if the generation that was seen to serve them still does."""
+        """Yield chunks without a row that the same generation still serves."""
         absent = self._indexes[kind].absent(recipe, list(chunks))
         with self._database.reading() as tx:
             served = confirm_chunks(tx, base, kind, recipe.id, absent)
-        for chunk, one in served.items():
-            if one.generation == chunks[chunk]:
-                what = f"chunk {chunk} of document {one.document}"
-                yield Issue(f"{kind} of {self._base_label(base)}", what, (base, str(one.document), kind))
+        for chunk, hit in served.items():
+            if hit.generation == chunks[chunk]:
+                what = f"chunk {chunk} of document {hit.document}"
+                yield Issue(f"{kind} of {self._base_label(base)}", what, (base, str(hit.document), kind))
 
-    def _request_rebuild(self, troubles: Sequence[Issue]) -> int:
-        """Ask for what is lacking to be built again, which costs only what is not there; it must be at rest."""
+    def _request_rebuild(self, issues: Sequence[Issue]) -> int:
+        """Request the missing rows, if their slots are at rest. Existing rows are kept and not paid again."""
         by_base: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for base, owner, kind in (one.key for one in troubles):
+        for base, owner, kind in (issue.key for issue in issues):
             by_base[base][owner].add(kind)
-        asked = {(base, owner) for base, owners in by_base.items() for owner in self._request_documents(base, owners)}
-        return sum(one.key[:2] in asked for one in troubles)
+        requested = {
+            (base, owner) for base, owners in by_base.items() for owner in self._request_documents(base, owners)
+        }
+        return sum(issue.key[:2] in requested for issue in issues)
 
     def _request_documents(self, key: str, owners: Mapping[str, set[str]]) -> list[str]:
-        """Ask for documents of one base; return those that are being built."""
+        """Request documents of one base; return the owners that were accepted."""
         base = self._catalogue.base(int(key))
         if base is None:
             return []

@@ -1,11 +1,11 @@
-"""Checks what lists are read from: that every item that is not deleted is listed, once, and as its owners stand."""
+"""Checks the cached status rows that lists read: each visible item has one, and it matches its owners."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.doctor import statements as sql
-from holdfast.doctor.report import Check, Issue, ScannedBatch, read_windows
+from holdfast.doctor.report import Check, Issue, read_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -15,27 +15,26 @@ if TYPE_CHECKING:
 
 
 class StatusChecks:
-    """Looks through items and through their standings; within one snapshot they agree, whoever works."""
+    """Compares items with their status rows. Within one snapshot they agree, even while workers run."""
 
-    def __init__(self, store: SqlStore, named: Callable[[str], str]) -> None:
+    def __init__(self, store: SqlStore, base_label: Callable[[str], str]) -> None:
         self._database = store.database
-        self._base_label = named  # what people call a base
+        self._base_label = base_label
 
     def checks(self) -> list[Check]:
-        """Return them."""
         return [Check("standing_differs", self._find_wrong_statuses, self._rewrite_statuses)]
 
-    def _find_wrong_statuses(self) -> Iterator[ScannedBatch]:
+    def _find_wrong_statuses(self) -> Iterator[list[Issue]]:
         for statement in (sql.SCAN_STATUSES, sql.SCAN_ORPHAN_STATUSES):
             for rows in read_windows(self._database, statement, "item"):
-                yield ScannedBatch(len(rows), [self._make_issue(*row[:-1]) for row in rows if row[-1]])
+                yield [self._make_issue(*row[:-1]) for row in rows if row[-1]]
 
     def _make_issue(self, item: int, base: int, name: str) -> Issue:
         return Issue(self._base_label(str(base)), f"item {item} {name!r}", item)
 
-    def _rewrite_statuses(self, troubles: Sequence[Issue]) -> int:
-        """Write them anew, under the locks of their owners."""
-        rows: list[list[Any]] = [[one.key] for one in troubles]
+    def _rewrite_statuses(self, issues: Sequence[Issue]) -> int:
+        """Write the rows again, while holding the locks of their owners."""
+        rows: list[list[Any]] = [[issue.key] for issue in issues]
 
         def work(tx: Transaction) -> int:
             tx.lock_owners([id_ for pair in tx.run(sql.SELECT_STATUS_OWNERS, rows) for id_ in pair if id_ is not None])

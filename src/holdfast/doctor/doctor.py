@@ -1,7 +1,7 @@
-"""The doctor: compares every store with what should be there, from the side of the store, and says why things wait.
+"""The doctor: compares each store with what should be there, and explains why jobs wait.
 
-It reads and repairs in bounded portions, each in a transaction of its own, and may run at any time beside any number of
-workers: what is in motion is no finding. Nothing is repaired that nobody asked to repair.
+It reads and repairs in bounded batches, each in its own transaction, and may run at any time beside any number of
+workers: documents that are being indexed or deleted are not reported. It repairs only with `fix`.
 """
 
 from __future__ import annotations
@@ -30,25 +30,21 @@ if TYPE_CHECKING:
     from holdfast.engine.store import ListedJob, SqlStore
     from holdfast.indexes import IndexRegistry
 
-    ProgressCallback = Callable[[str, int], None]  # what is looked for, and how many rows or files were looked at
-
-JOBS_PER_PAGE = 100  # jobs read at once
+JOBS_PER_PAGE = 100  # jobs per query
 
 __all__ = ["Doctor", "DoctorDependencies", "ExplainedJob", "Finding"]
 
 
 class ExplainedJob(NamedTuple):
-    """A job that has not ended, what it is about, and why it has not."""
+    """A job that has not ended, with its document and the reasons."""
 
     listed: ListedJob
-    item: int | None  # None: it is about the base itself
-    name: str  # what people call the item
+    item: int | None  # None: the job is about the base itself
+    name: str  # of the item, or else of the owner
     reasons: Sequence[WaitReason]
 
 
 class DoctorDependencies(NamedTuple):
-    """What a doctor looks at."""
-
     store: SqlStore
     catalogue: Catalog
     blobs: BlobStore
@@ -59,28 +55,25 @@ class DoctorDependencies(NamedTuple):
     erasure: Eraser
 
 
-def _ignore_progress(code: str, looked: int) -> None:
-    """Tell nobody."""
-
-
 class Doctor:
-    """Looks after one database, its files, and its indexes wherever they are."""
+    """Checks one database, its files and all its indexes.
+
+    for finding in library.doctor.check(fix=True):
+        print(finding.sentence, finding.fixed)
+    """
 
     def __init__(self, parts: DoctorDependencies) -> None:
         self._dependencies = parts
 
-    def check(
-        self, *, fix: bool = False, deep: bool = False, progress: ProgressCallback = _ignore_progress
-    ) -> list[Finding]:
-        """Look for all there is to find; with `fix`, repair what can be, and tell how much of it was.
+    def check(self, *, fix: bool = False, deep: bool = False) -> list[Finding]:
+        """Run all checks. `fix` repairs what can be repaired; `deep` also reads each file and compares its digest.
 
-        What has to be built again is only asked for: a worker builds it, and a check after that finds nothing. `deep`
-        also reads every file and compares it with what was added.
+        An index that lacks rows is not built here: `fix` requests it, and a worker builds it.
         """
-        return [finding for check in self._checks(deep=deep) for finding in _run_check(check, progress, fix=fix)]
+        return [finding for check in self._checks(deep=deep) for finding in _run_check(check, fix=fix)]
 
     def waiting(self, base: Base) -> Iterator[ExplainedJob]:
-        """Yield the jobs of a base that have not ended, those that are served first before the others, and why."""
+        """Yield the active jobs of a base in the order in which they are served, with the reasons why they wait."""
         store, cursor = self._dependencies.store, None
         while True:
             page = store.list_jobs(
@@ -92,42 +85,40 @@ class Doctor:
             for listed in page.jobs:
                 item = ids[listed.job.id]
                 reasons = store.explain_job(listed.job.id)
-                if reasons:  # else it has ended since the page was read
+                if reasons:  # else the job has ended since the page was read
                     yield ExplainedJob(listed, item, names.get(item or 0, listed.job.owner), reasons)
             cursor = page.cursor
             if cursor is None:
                 return
 
     def _checks(self, *, deep: bool) -> list[Check]:
-        """Return what is looked for; what is repaired early is not found a second time by a later one."""
-        store, catalogue, blobs, leftovers, indexes, adding, requesting, erasure = self._dependencies
-        named = self._make_base_label()
+        """Return all checks. Their order matters: an early repair removes what a later check would report, too."""
+        store, catalogue, blobs, orphan_blobs, indexes, adder, operations, erasure = self._dependencies
+        base_label = self._make_base_label()
         return [
             *ListChecks(store.database, indexes.garbage_collector()).checks(),
-            *ItemChecks(store, catalogue, requesting, blobs, named).checks(),
-            *RowChecks(store, catalogue, indexes, adding, named).checks(),
-            *FileChecks(store, blobs, leftovers, named, deep=deep).checks(),
-            *SlotChecks(store, named).checks(),
+            *ItemChecks(store, catalogue, operations, blobs, base_label).checks(),
+            *RowChecks(store, catalogue, indexes, adder, base_label).checks(),
+            *FileChecks(store, blobs, orphan_blobs, base_label, deep=deep).checks(),
+            *SlotChecks(store, base_label).checks(),
             *ErasureChecks(store, erasure).checks(),
-            *StatusChecks(store, named).checks(),
+            *StatusChecks(store, base_label).checks(),
         ]
 
     def _make_base_label(self) -> Callable[[str], str]:
-        """Return how people call a base of a slot or a job."""
+        """Return a function from the key of a base to its name in findings."""
         with self._dependencies.store.database.reading() as tx:
             names = {str(id_): name for id_, name in tx.run(sql.SELECT_BASE_NAMES)}
         return lambda key: f"base {names[key]!r}" if key in names else f"base {key}"
 
 
-def _run_check(check: Check, progress: ProgressCallback, *, fix: bool) -> list[Finding]:
-    """Look through all portions of a check, and mend each before the next."""
-    tally, looked = FindingCounter(check.code), 0
-    for portion in check.scan():
+def _run_check(check: Check, *, fix: bool) -> list[Finding]:
+    """Run a check batch by batch; repair each batch before the next is read."""
+    counter = FindingCounter(check.code)
+    for issues in check.scan():
         by_place: dict[str, list[Issue]] = defaultdict(list)
-        for trouble in portion.issues:
-            by_place[trouble.where].append(trouble)
-        for where, troubles in by_place.items():
-            tally.add(where, troubles, check.repair(troubles) if fix else 0)
-        looked += portion.scanned
-        progress(check.code, looked)
-    return tally.findings
+        for issue in issues:
+            by_place[issue.where].append(issue)
+        for where, some in by_place.items():
+            counter.add(where, some, check.repair(some) if fix else 0)
+    return counter.findings

@@ -1,4 +1,4 @@
-"""What the doctor finds, as data: a code, where, how much of it, a few examples, and a sentence with what to do."""
+"""Findings of the doctor as data: a code, a place, a count, a few examples, and a sentence with what to do."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ FINDING_MESSAGES = {
     "not_compacted": "Copies of {count} deleted documents may have been in the database file for over a day. Choose a "
     "quiet time and run `holdfast doctor --erase`.",
 }
-# What only people can mend.
+# Only a person can repair these.
 NOT_FIXABLE = frozenset({"file_stray", "file_lacks", "file_damaged", "index_away", "nobody_works", "not_compacted"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One kind of trouble in one place, with what to do."""
+    """All issues of one kind in one place, with what to do."""
 
     code: str
     where: str
@@ -59,46 +59,46 @@ class Finding:
     sentence: str
     examples: list[str]
     fixable: bool
-    fixed: int  # of these, how many were repaired, or asked for
+    fixed: int  # how many of `count` were repaired, or requested to be built again
 
 
 class Issue(NamedTuple):
     """One thing that is wrong."""
 
     where: str
-    description: str  # for people
-    key: Any  # for whoever mends it
-
-
-class ScannedBatch(NamedTuple):
-    """What one bounded reading has shown."""
-
-    scanned: int
-    issues: Sequence[Issue] = ()
+    description: str  # becomes an example of the finding
+    key: Any  # what the repair of the check needs
 
 
 class Check(NamedTuple):
-    """Looks for one kind of trouble, portion by portion, and mends it; `mend` tells how many it repaired."""
+    """Finds one kind of issue.
+
+    `scan` yields the issues of each batch it reads. `repair` repairs issues of one batch and one place, and returns
+    how many it repaired.
+    """
 
     code: str
-    scan: Callable[[], Iterator[ScannedBatch]]
+    scan: Callable[[], Iterator[list[Issue]]]
     repair: Callable[[Sequence[Issue]], int] = lambda _: 0
 
 
 def read_windows(database: Database, statement: Any, *after: str) -> Iterator[list[tuple[Any, ...]]]:
-    """Read a table from end to end, each window in a transaction of its own; its first columns name the place."""
-    place: dict[str, Any] = dict.fromkeys(after, -1)
+    """Yield all rows of a scan in batches, each read in its own transaction.
+
+    `after` names the parameters of the position. The first columns of a row are its position.
+    """
+    position: dict[str, Any] = dict.fromkeys(after, -1)
     while True:
         with database.reading() as tx:
-            rows = tx.run(statement, limit=LARGEST_BATCH, **place)
+            rows = tx.run(statement, limit=LARGEST_BATCH, **position)
         if not rows:
             return
         yield rows
-        place = dict(zip(after, rows[-1], strict=False))
+        position = dict(zip(after, rows[-1], strict=False))
 
 
 class FindingCounter:
-    """Counts the troubles of one check by where they are."""
+    """Counts the issues of one check by place."""
 
     def __init__(self, code: str) -> None:
         self._code = code
@@ -106,30 +106,24 @@ class FindingCounter:
         self._fixed: Counter[str] = Counter()
         self._examples: defaultdict[str, list[str]] = defaultdict(list)
 
-    def add(self, where: str, troubles: Sequence[Issue], fixed: int) -> None:
-        """Add troubles of one place, of which some are repaired."""
-        self._counts[where] += len(troubles)
+    def add(self, where: str, issues: Sequence[Issue], fixed: int) -> None:
+        self._counts[where] += len(issues)
         self._fixed[where] += fixed
-        examples = dict.fromkeys((*self._examples[where], *(one.description for one in troubles)))
+        examples = dict.fromkeys((*self._examples[where], *(issue.description for issue in issues)))
         self._examples[where] = list(examples)[:MAX_EXAMPLES]
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found, in order of places."""
+        """One finding for each place, in order of places."""
         return [
             Finding(
                 code=self._code,
                 where=where,
                 count=self._counts[where],
-                sentence=describe_finding(self._code, self._counts[where], where),
+                sentence=FINDING_MESSAGES[self._code].format(count=self._counts[where], where=where),
                 examples=self._examples[where],
                 fixable=self._code not in NOT_FIXABLE,
                 fixed=self._fixed[where],
             )
             for where in sorted(self._counts)
         ]
-
-
-def describe_finding(code: str, count: int, where: str) -> str:
-    """Return what a finding is and what to do."""
-    return FINDING_MESSAGES[code].format(count=count, where=where)

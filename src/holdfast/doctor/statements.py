@@ -1,7 +1,8 @@
-"""What the doctor reads of the library: tables from one end to the other, a window at a time.
+"""The statements of the doctor: scans of whole tables, one window at a time.
 
-A statement returns every row of its window, each with the verdict in its last column: so a reading is bounded by what
-it looks at and not by what it finds. A verdict is of one snapshot, and holds for what moves within one transaction.
+A scan returns all rows of its window, and its last column says whether the row is wrong. So the cost of a read is
+bounded by the rows it scans, not by the issues it finds. The verdict is valid for rows that change together in one
+transaction, because it comes from one snapshot.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _comes_after(**columns: ColumnElement[Any]) -> Condition:
-    """Hold for what comes after a place, by several columns in turn; each is a parameter of the same name."""
+    """Return the condition for rows after a position, in lexicographic order; each column has a parameter."""
     (name, column), *others = columns.items()
     if not others:
         return column > int_param(name)
@@ -45,17 +46,15 @@ def _comes_after(**columns: ColumnElement[Any]) -> Condition:
 
 
 def _window(*columns: Any, after: dict[str, ColumnElement[Any]]) -> Any:
-    """Read the next rows of a table, in the order of these columns."""
+    """Return a scan of the next rows, in the order of the columns of `after`."""
     return select(*columns).where(_comes_after(**after)).order_by(*after.values()).limit(LIMIT)
 
 
 def _being_removed(owner: ColumnElement[int]) -> Condition:
-    """Hold while something of this owner is being removed: whoever does it takes the rest along."""
-    removed = select(slots.c.id).where(slots.c.owner_id == owner, slots.c.state == literal_column("'deleting'"))
-    return removed.exists()
+    """Return whether a slot of this owner is being deleted; its clean-up removes the rest, too."""
+    deleting = select(slots.c.id).where(slots.c.owner_id == owner, slots.c.state == literal_column("'deleting'"))
+    return deleting.exists()
 
-
-# ---------------------------------------------------------------- lists and chunks
 
 SCAN_BUILDS = _window(
     builds.c.owner_id,
@@ -116,8 +115,6 @@ DELETE_MISSING_CHUNKS = (
     .returning(missing_chunks.c.slot_id)
 )
 
-# ---------------------------------------------------------------- memos
-
 _used = select(memo_uses.c.memo_id).where(memo_uses.c.memo_id == memos.c.id).exists()
 _held = select(memo_holds.c.memo_id).where(memo_holds.c.memo_id == memos.c.id).exists()
 SCAN_PAID_ANSWERS = _window(memos.c.id, and_(~_used, ~_held), after={"memo": memos.c.id})
@@ -129,11 +126,9 @@ SCAN_ANSWER_USES = _window(
     after={"memo": memo_uses.c.memo_id, "chunk": memo_uses.c.chunk_id},
 )
 
-# ---------------------------------------------------------------- what is served
-
 _at_rest = slots.c.state.in_([literal_column(f"'{state}'") for state in sorted(RESTING_STATES)])
 _is_served = and_(slots.c.built > 0, slots.c.source.is_not(None), _at_rest)
-# The chunks that indexes show, of slots at rest: what is being built again is about to be mended.
+# The served chunks of slots at rest; a build that is running repairs the others.
 SCAN_SERVED_CHUNKS = (
     select(slots.c.id, list_entries.c.chunk_id, owners.c.base, slots.c.kind, slots.c.recipe, slots.c.built)
     .select_from(
@@ -179,8 +174,6 @@ SCAN_SERVED_ENTRIES = (
     .limit(LIMIT)
 )
 
-# ---------------------------------------------------------------- items
-
 _row = batch(id=int)
 SELECT_ITEM_BASES = select(items.c.id, items.c.base_id).where(items.c.id.in_(select(_row.c.id)))
 SELECT_VISIBLE_ITEMS = SELECT_ITEM_BASES.where(ITEM_VISIBLE, items.c.base_id.in_(select(bases.c.id).where(BASE_OPEN)))
@@ -198,8 +191,6 @@ _row = batch(id=int, blob=str)
 SELECT_UNCHANGED_FILES = select(items.c.id).select_from(
     items.join(_row, and_(items.c.id == _row.c.id, items.c.blob == _row.c.blob, ITEM_VISIBLE))
 )
-
-# ---------------------------------------------------------------- how items stand
 
 _document_owner, _source_owner = owners.alias("document"), owners.alias("looker")
 _own_slots = and_(slots.c.owner_id == _document_owner.c.id, slots.c.built > 0, slots.c.needs.is_not(None))
@@ -219,7 +210,7 @@ _expected = {
 _is_as_expected = and_(
     *(item_statuses.c[name].is_not_distinct_from(value) for name, value in _expected.items() if name != "served")
 )
-# Whether it could be searched is known for what rests; of the others the past is told.
+# `served` follows from a resting status; for other statuses it is the previous value.
 _served_by_status = {"success": 1, "degraded": 1, "failed": 0, "not_indexed": 0}
 _serves = and_(
     *(

@@ -1,4 +1,4 @@
-"""What happens, for whoever is to know of it: the log, the live stream, and webhooks."""
+"""Events: the log, the live feed, and the public form of each event."""
 
 from holdfast.events.log import EventLog, LogPage
 from holdfast.events.public_events import EVENT_TYPES, TOPICS, Cursor, Event, EventFilter, PublicEvent, resolve_topics

@@ -1,42 +1,34 @@
-"""The newest events in memory, so that many who look on cost one reading of the database.
+"""The newest events in memory, so that any number of subscribers cost one read of the database.
 
-They are the same events in the same order as in the log, from one place to another without a gap. Whoever is behind
-the first of these places reads the log itself, and comes here when it has caught up.
+The buffer has the same events in the same order as the log, without a gap, between two cursors. A subscriber that is
+behind the first cursor reads the log until it has caught up.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from holdfast.events.log import LogPage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from holdfast.events.log import LogPage
     from holdfast.events.public_events import Cursor, PublicEvent
 
 
-class EventBatch(NamedTuple):
-    """Some events, and the place behind them."""
-
-    events: Sequence[PublicEvent]
-    cursor: Cursor
-
-
 class EventBuffer:
-    """All events between two places of the log, at most `room` of them."""
+    """All events between the cursors `start` and `end`, at most `capacity` of them."""
 
-    def __init__(self, place: Cursor, room: int) -> None:
-        self.start = self.end = place
-        self._capacity = room
+    def __init__(self, cursor: Cursor, capacity: int) -> None:
+        self.start = self.end = cursor
+        self._capacity = capacity
         self._events: list[PublicEvent] = []
 
     def __len__(self) -> int:
         return len(self._events)
 
     def append(self, page: LogPage) -> None:
-        """Add what was read behind the end; what is too much goes at the start."""
-        if page.reset:  # what was in between is gone: those who wait for it find that out themselves
+        """Add the page that follows `end`; drop the oldest events beyond the capacity."""
+        if page.reset:  # the events in between are gone; a subscriber that needs them gets a reset from the log
             self._events.clear()
             self.start = page.cursor
         self._events += page.events
@@ -46,11 +38,11 @@ class EventBuffer:
             self.start = self._events[surplus - 1].cursor
             del self._events[:surplus]
 
-    def read_after(self, place: Cursor, limit: int) -> EventBatch | None:
-        """Return the first events behind a place; None if some of them may be in the log alone."""
-        if place < self.start:
+    def read_after(self, cursor: Cursor, limit: int) -> LogPage | None:
+        """Return the next events after a cursor; None if the buffer may lack some of them."""
+        if cursor < self.start:
             return None
-        first = bisect_right(self._events, place, key=lambda event: event.cursor)
-        found = self._events[first : first + limit]
-        whole = first + limit >= len(self._events)
-        return EventBatch(found, max(place, self.end) if whole else found[-1].cursor)
+        first = bisect_right(self._events, cursor, key=lambda event: event.cursor)
+        events = self._events[first : first + limit]
+        at_end = first + limit >= len(self._events)
+        return LogPage(events=events, cursor=max(cursor, self.end) if at_end else events[-1].cursor)

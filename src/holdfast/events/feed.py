@@ -1,8 +1,11 @@
-"""Live: one reader in a process follows the log, and any number of people look on, each from a place of their own.
+"""The live feed: one reader per process follows the log for any number of subscriptions.
 
-A subscription is a place in the log and little more. It is served from the tail in memory, or from the log if it is
-further behind; both tell the same events in the same order, so there is no moment at which it changes from one to the
-other and could lose or double one. Whoever reads slowly falls behind, and is held by nobody.
+A subscription is little more than a cursor. It reads from the buffer in memory, or from the log if it is further
+behind. Both return the same events in the same order, so a change from one to the other neither loses nor repeats an
+event. A slow subscriber falls behind without blocking the others.
+
+    with feed.subscribe(bases=["3"], topics=["job", "progress"]) as subscription:
+        while (message := subscription.get(timeout=15)) is not None: ...
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from holdfast.engine.loop import Loop
-from holdfast.events.buffer import EventBatch, EventBuffer
+from holdfast.events.buffer import EventBuffer
 from holdfast.events.log import PAGE_SIZE
 from holdfast.events.progress import PROGRESS_INTERVAL, LatestProgress, ProgressMessage
 from holdfast.events.public_events import PROGRESS, UNKNOWN_POSITION, Cursor, EventFilter, PublicEvent, resolve_topics
@@ -27,24 +30,24 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.db import Notifier
-    from holdfast.events.log import EventLog
+    from holdfast.events.log import EventLog, LogPage
 
-BUFFER_SIZE = 2000  # events kept in memory, for all together
-POLL_PERIOD = timedelta(seconds=2)  # the net for a bell that was not heard
+BUFFER_SIZE = 2000  # events in memory, shared by all subscriptions
+POLL_PERIOD = timedelta(seconds=2)  # reads at least this often, in case a notification is lost
 CLOCK_RESOLUTION_SECONDS = 0.001  # clocks are not finer than this
-UNREADABLE_RETRY_DELAY = PROGRESS_INTERVAL  # when something is there that may not be read yet
+UNREADABLE_RETRY_DELAY = PROGRESS_INTERVAL  # while an open transaction hides events
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What was behind the place that was named is gone: look at everything anew; events go on from this place."""
+    """Events after the given cursor are gone: the subscriber must reload its state. The feed goes on from `cursor`."""
 
     cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Nothing happened for a while. The place is told only to those who may see everything."""
+    """Nothing happened for a while. Only subscriptions to all bases get the cursor."""
 
     cursor: Cursor | None = None
 
@@ -53,7 +56,7 @@ Message = PublicEvent | ProgressMessage | Reset | Heartbeat
 
 
 class Feed:
-    """Follows the log while somebody looks on."""
+    """Follows the log while there are subscriptions."""
 
     def __init__(self, log: EventLog, clock: Clock, *, room: int = BUFFER_SIZE, page: int = PAGE_SIZE) -> None:
         self.log = log
@@ -63,15 +66,13 @@ class Feed:
         self._buffer_size = room
         self._changed = threading.Condition()
         self._step_lock = threading.Lock()
-        self._version = 0  # rises whenever there may be something new
+        self._version = 0  # rises whenever there may be a new message
         self._buffer: EventBuffer | None = None
         self._progress_read_at = float("-inf")  # monotonic: when progress was last read
         self._subscriptions: set[Subscription] = set()
         self._resources = ExitStack()
         self._wake_loop: Callable[[], None] = lambda: None
         self.closed = False
-
-    # ------------------------------------------------------------ looking on
 
     def subscribe(
         self,
@@ -82,106 +83,100 @@ class Feed:
         topics: Collection[str] | None = None,
         wake: Callable[[], None] = lambda: None,
     ) -> Subscription:
-        """Look on from a place, or from now on; `topics` may be types, their first words, and `progress`.
+        """Subscribe after a cursor, or to new events; a topic is an event type, its first word, or `progress`.
 
-        `wake` is called whenever there may be something new, by another thread, and must return at once.
+        Another thread calls `wake` whenever there may be a new message. It must return at once.
         """
-        only = EventFilter(
+        filter_ = EventFilter(
             bases=None if bases is None else frozenset(bases),
             types=None if topics is None else resolve_topics(topics),
             document=document,
         )
         self.log.adopt_foreign_events()
-        place = newest = self.log.newest_cursor()
-        if after is not None:
-            place = (
-                after if after <= newest else Cursor(*UNKNOWN_POSITION)
-            )  # a place that is still to come is of another log
+        cursor = newest = self.log.newest_cursor()
+        if after is not None:  # a cursor in the future is of another log
+            cursor = after if after <= newest else Cursor(*UNKNOWN_POSITION)
         with self._changed:
-            if not self._subscriptions:  # nobody looked on, so nobody read on
-                self._buffer, self.latest_progress, self._progress_read_at = (
-                    EventBuffer(newest, self._buffer_size),
-                    LatestProgress(),
-                    float("-inf"),
-                )
-            subscription = Subscription(self, place, only, wake, progress=topics is None or PROGRESS in topics)
+            if not self._subscriptions:  # the feed did not read, so the buffer is out of date
+                self._buffer = EventBuffer(newest, self._buffer_size)
+                self.latest_progress = LatestProgress()
+                self._progress_read_at = float("-inf")
+            subscription = Subscription(self, cursor, filter_, wake, progress=topics is None or PROGRESS in topics)
             self._subscriptions.add(subscription)
         self._wake_loop()
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Look on no more."""
         with self._changed:
             self._subscriptions.discard(subscription)
             self._changed.notify_all()
 
-    def read_buffer(self, place: Cursor) -> EventBatch | None:
-        """Return what is behind a place, from memory; None if the log has to be asked."""
+    def read_buffer(self, cursor: Cursor) -> LogPage | None:
+        """Return the next events after a cursor from memory; None if only the log has them."""
         with self._changed:
-            return self._buffer.read_after(place, self.page_size) if self._buffer is not None else None
+            return self._buffer.read_after(cursor, self.page_size) if self._buffer is not None else None
 
-    def next_progress(self, seen: int, only: EventFilter) -> tuple[int, ProgressMessage] | None:
-        """Return the next change of running work that somebody has not seen."""
+    def next_progress(self, seen: int, filter_: EventFilter) -> tuple[int, ProgressMessage] | None:
+        """Return the first progress change after number `seen`, with its number."""
         with self._changed:
-            return self.latest_progress.next_change(seen, only)
+            return self.latest_progress.next_change(seen, filter_)
 
     @property
     def version(self) -> int:
-        """A number that rises whenever there may be something new."""
+        """A number that rises whenever there may be a new message."""
         with self._changed:
             return self._version
 
     def wait(self, version: int, seconds: float, until: Callable[[], bool]) -> None:
-        """Wait for something newer than a version, or for `until`."""
+        """Wait until the version changes, `until` holds, or the time is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._version != version or until(), max(0.0, seconds))
 
-    # ------------------------------------------------------------ following
-
     def step(self) -> timedelta | None:
-        """Read on once, for all who look on; return when to look again at the latest, None for no hurry."""
+        """Read new events and progress once; return when to call again, None: when notified."""
         with self._step_lock:
             return self._step()
 
     def _step(self) -> timedelta | None:
         with self._changed:
-            tail, looking = self._buffer, any(one.wants_progress for one in self._subscriptions)
-            if tail is None or not self._subscriptions:
+            buffer = self._buffer
+            with_progress = any(subscription.wants_progress for subscription in self._subscriptions)
+            if buffer is None or not self._subscriptions:
                 return None
         now = self._clock.monotonic()
-        early = self._progress_read_at + PROGRESS_INTERVAL.total_seconds() - now
-        due = early < CLOCK_RESOLUTION_SECONDS
-        held, more = False, True
+        remaining = self._progress_read_at + PROGRESS_INTERVAL.total_seconds() - now
+        due = remaining < CLOCK_RESOLUTION_SECONDS
+        has_unreadable, more = False, True
         while more:
             page, running = (
-                self.log.read_with_progress(tail.end, self.page_size)
-                if looking
-                else (self.log.read(tail.end, self.page_size), [])
+                self.log.read_with_progress(buffer.end, self.page_size)
+                if with_progress
+                else (self.log.read(buffer.end, self.page_size), [])
             )
-            held, more = page.has_unreadable, page.has_more or page.reset
+            has_unreadable, more = page.has_unreadable, page.has_more or page.reset
             with self._changed:
-                moved = tail.end != page.cursor
-                tail.append(page)
-                # What has ended goes at once, lest it be shown after the event that told of its end.
-                moved = self.latest_progress.update(running, new=due) or moved
-            if moved:
+                changed = buffer.end != page.cursor
+                buffer.append(page)
+                # Ended work is removed at once, so that no progress follows the event of its end.
+                changed = self.latest_progress.update(running, new=due) or changed
+            if changed:
                 self._notify_subscribers()
         if due:
             self._progress_read_at = now
-        elif looking:
-            return timedelta(seconds=early)
-        return UNREADABLE_RETRY_DELAY if held else None
+        elif with_progress:
+            return timedelta(seconds=remaining)
+        return UNREADABLE_RETRY_DELAY if has_unreadable else None
 
-    def start(self, bell: Notifier, period: timedelta = POLL_PERIOD) -> None:
-        """Follow in a thread of its own, woken by a bell that rings after commits."""
-        listener = self._resources.enter_context(closing(bell.listen()))
+    def start(self, notifier: Notifier, period: timedelta = POLL_PERIOD) -> None:
+        """Follow the log in a thread, woken by the notifications that commits send."""
+        listener = self._resources.enter_context(closing(notifier.listen()))
         loop = Loop("events", self.step, listener, period, spacing=PROGRESS_INTERVAL)
         self._resources.callback(loop.start().join)
         self._resources.callback(loop.stop)
         self._wake_loop = listener.wake
 
     def close(self) -> None:
-        """Follow no more; whoever waits is told that it is over."""
+        """Stop following, and end all subscriptions."""
         with self._changed:
             self.closed = True
             self._changed.notify_all()
@@ -192,21 +187,21 @@ class Feed:
         with self._changed:
             self._version += 1
             self._changed.notify_all()
-            wakes = [one.wake for one in self._subscriptions]
+            wakes = [subscription.wake for subscription in self._subscriptions]
         for wake in wakes:
             wake()
 
 
 class Subscription:
-    """One who looks on; to be used by one thread at a time."""
+    """The cursor and filter of one subscriber. Not thread-safe."""
 
     def __init__(
-        self, feed: Feed, place: Cursor, only: EventFilter, wake: Callable[[], None], *, progress: bool
+        self, feed: Feed, cursor: Cursor, filter_: EventFilter, wake: Callable[[], None], *, progress: bool
     ) -> None:
         self._feed = feed
-        self._cursor = place  # behind all that was looked at
-        self._filter = only
-        self._last_progress_change = 0  # the last change of the board
+        self._cursor = cursor  # everything before it was read
+        self._filter = filter_
+        self._last_progress_change = 0
         self._pending: deque[PublicEvent] = deque()  # at most a page
         self.wake = wake
         self.wants_progress = progress
@@ -221,7 +216,7 @@ class Subscription:
         self.close()
 
     def get(self, timeout: float) -> Message | None:
-        """Return what comes next; a `Heartbeat` if nothing comes within so many seconds; None when it is over."""
+        """Return the next message, a `Heartbeat` after `timeout` seconds without one, or None after the end."""
         ends = time.monotonic() + timeout
         while not self._ended():
             version = self._feed.version
@@ -230,7 +225,7 @@ class Subscription:
                 return message
             behind, left = self._has_unread(), ends - time.monotonic()
             if left <= 0:
-                if behind:  # nobody else will say that there is more
+                if behind:  # no notification will follow for events that are readable already
                     self.wake()
                 break
             if not behind:
@@ -238,7 +233,6 @@ class Subscription:
         return None if self._ended() else Heartbeat(self._cursor if self._filter.bases is None else None)
 
     def close(self) -> None:
-        """Look on no more."""
         self.closed = True
         self._feed.unsubscribe(self)
 
@@ -246,33 +240,31 @@ class Subscription:
         return self.closed or self._feed.closed
 
     def _next_message(self) -> Message | None:
-        """Return what is there: first what is kept, then how far work is."""
+        """Return the next event, else the next progress change."""
         if not self._pending:
             reset = self._fetch()
             if reset is not None:
                 return reset
         if self._pending:
             return self._pending.popleft()
-        found = self._feed.next_progress(self._last_progress_change, self._filter) if self.wants_progress else None
-        if found is None:
+        change = self._feed.next_progress(self._last_progress_change, self._filter) if self.wants_progress else None
+        if change is None:
             return None
-        self._last_progress_change, progress = found
+        self._last_progress_change, progress = change
         return progress
 
     def _fetch(self) -> Reset | None:
-        """Take the next events: from memory, or from the log if they are older."""
-        portion = self._feed.read_buffer(self._cursor)
-        if portion is None:
-            page = self._feed.log.read(self._cursor, self._feed.page_size, only=self._filter)
-            if page.reset:
-                self._cursor = page.cursor
-                return Reset(page.cursor)
-            portion = EventBatch(page.events, page.cursor)
-        self._cursor = portion.cursor
-        self._pending.extend(event for event in portion.events if self._filter.matches(event))
+        """Fetch the next events from the buffer, or from the log if they are older."""
+        page = self._feed.read_buffer(self._cursor) or self._feed.log.read(
+            self._cursor, self._feed.page_size, only=self._filter
+        )
+        self._cursor = page.cursor
+        if page.reset:
+            return Reset(page.cursor)
+        self._pending.extend(event for event in page.events if self._filter.matches(event))
         return None
 
     def _has_unread(self) -> bool:
-        """Tell whether there may be more in the log, or in memory, without anybody having to wait."""
-        portion = self._feed.read_buffer(self._cursor)
-        return portion is None or portion.cursor != self._cursor
+        """Return whether the buffer or the log may have more events that are readable now."""
+        page = self._feed.read_buffer(self._cursor)
+        return page is None or page.cursor != self._cursor

@@ -1,7 +1,7 @@
-"""The log, read by everybody in the same order: what was read once is never overtaken by something that comes later.
+"""Reads the event log in one order for all readers: no event appears before a position that was read already.
 
-Whoever reads keeps a cursor. One from before the lines that retention removed, or one that this log never gave, is
-recognised: its reader is told to begin anew, and misses nothing silently.
+A reader keeps a cursor. If retention removed lines after the cursor, or the cursor is not from this log, the page says
+`reset`: the reader must start again, and no event is lost silently.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from holdfast.engine.store import LoggedEvent
     from holdfast.events.public_events import EventFilter, PublicEvent
 
-PAGE_SIZE = 500  # lines read at once
-MAX_HISTORY_LINES = 20_000  # lines looked through for one page of history
-MAX_OWNER_LINES = 100_000  # lines looked through for what concerns one document
+PAGE_SIZE = 500  # lines per query
+MAX_HISTORY_LINES = 20_000  # lines scanned for one page of history
+MAX_OWNER_LINES = 100_000  # lines scanned for the events of one document
 END_OF_LOG = Cursor(2**63 - 1, 2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPage:
-    """Some events in their order, and where to read on."""
+    """Some events in order, and the cursor of the next page."""
 
     events: Sequence[PublicEvent] = ()
-    cursor: Cursor  # behind everything that was looked at, also what is not among the events
-    reset: bool = False  # something behind the place that was named is gone: begin anew, from this cursor
-    has_more: bool = False  # there may be more to read at once
-    has_unreadable: bool = False  # something is there that an older transaction still keeps from being read
+    cursor: Cursor  # after all lines that were read, also those that are no public event
+    reset: bool = False  # lines after the given cursor are gone: start again from this cursor
+    has_more: bool = False  # the next page may have events now
+    has_unreadable: bool = False  # an open transaction hides newer lines
 
 
 class EventLog:
-    """Reads the event log of one database; everything within a call is one snapshot."""
+    """Reads the event log of one database. Each call reads one snapshot."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -47,47 +47,50 @@ class EventLog:
         self._statements = sql.SQLITE_STATEMENTS if self._ids_are_order else sql.POSTGRES_STATEMENTS
 
     def read(self, after: Cursor | None, limit: int = PAGE_SIZE, *, only: EventFilter = ALL_EVENTS) -> LogPage:
-        """Look at the next lines behind a place, the oldest first; None begins with the oldest there is."""
+        """Return the next events after a cursor, oldest first; None starts with the oldest line."""
         with self._database.reading() as tx:
             return self._read(tx, after, limit, only)
 
     def read_with_progress(self, after: Cursor, limit: int = PAGE_SIZE) -> tuple[LogPage, list[RunningSlot]]:
-        """Read on, and read how far running work is, in the same snapshot."""
+        """Return the next events and the running slots, from one snapshot."""
         with self._database.reading() as tx:
             return self._read(tx, after, limit, ALL_EVENTS), [
                 RunningSlot(*row) for row in tx.run(sql.SELECT_RUNNING_SLOTS)
             ]
 
     def newest_cursor(self) -> Cursor:
-        """Return the place behind all that may be read now."""
+        """Return the cursor after the last readable line."""
         with self._database.reading() as tx:
             return self._newest_cursor(tx, self._swept_cursor(tx))
 
     def history(self, before: Cursor | None = None, limit: int = 100, *, only: EventFilter = ALL_EVENTS) -> LogPage:
-        """Read what was before a place, the newest first; the cursor leads further back while there is `more`.
+        """Return events before a cursor, newest first; the page's cursor leads further back while `has_more`.
 
-        Only so many lines are looked through: where what is asked for is rare, a page may have few events, or none.
+        A call scans at most `MAX_HISTORY_LINES`: if few events match, a page may have few or none.
         """
-        found: list[PublicEvent] = []
-        place, seen = before or END_OF_LOG, 0
+        events: list[PublicEvent] = []
+        cursor, scanned = before or END_OF_LOG, 0
         with self._database.reading() as tx:
-            while seen < MAX_HISTORY_LINES:
-                rows = tx.run(self._statements.before, xid=place.xid, id=place.id, limit=PAGE_SIZE)
+            while scanned < MAX_HISTORY_LINES:
+                rows = tx.run(self._statements.before, xid=cursor.xid, id=cursor.id, limit=PAGE_SIZE)
                 for row in rows:
                     line = event_from_row(row)
-                    place = Cursor(line.xid, line.id)
+                    cursor = Cursor(line.xid, line.id)
                     event = to_public_event(line)
                     if event is not None and only.matches(event):
-                        found.append(event)
-                    if len(found) == limit:
-                        return LogPage(events=found, cursor=place, has_more=True)
-                seen += len(rows)
+                        events.append(event)
+                    if len(events) == limit:
+                        return LogPage(events=events, cursor=cursor, has_more=True)
+                scanned += len(rows)
                 if len(rows) < PAGE_SIZE:
-                    return LogPage(events=found, cursor=place)
-        return LogPage(events=found, cursor=place, has_more=True)
+                    return LogPage(events=events, cursor=cursor)
+        return LogPage(events=events, cursor=cursor, has_more=True)
 
     def read_recent_of_owners(self, base: str, owners: Sequence[str], limit: int = 1000) -> list[LoggedEvent]:
-        """Read the newest lines about some owners, every move of their slots among them; only so far back."""
+        """Return the newest lines of some owners, including each move of their slots.
+
+        Only the newest `MAX_OWNER_LINES` of the log are scanned.
+        """
         with self._database.reading() as tx:
             rows = tx.run(
                 sql.SELECT_RECENT_OF_OWNERS, [[owner] for owner in owners], base=base, far=MAX_OWNER_LINES, limit=limit
@@ -95,7 +98,7 @@ class EventLog:
         return [event_from_row(row) for row in rows]
 
     def adopt_foreign_events(self) -> int:
-        """Make lines readable that came with a copy from another PostgreSQL, whose transactions are unknown here."""
+        """Make lines readable that were restored from another PostgreSQL server, with its transaction ids."""
         if self._ids_are_order:
             return 0
         with self._database.reading() as tx:
@@ -110,16 +113,18 @@ class EventLog:
 
     def _read(self, tx: Transaction, after: Cursor | None, limit: int, only: EventFilter) -> LogPage:
         swept = self._swept_cursor(tx)
-        place = swept if after is None else after
-        if place < swept:
+        cursor = swept if after is None else after
+        if cursor < swept:
             return LogPage(cursor=self._newest_cursor(tx, swept), reset=True)
-        lines = [event_from_row(row) for row in tx.run(self._statements.after, xid=place.xid, id=place.id, limit=limit)]
-        if not lines and place > self._newest_cursor(tx, swept):
+        lines = [
+            event_from_row(row) for row in tx.run(self._statements.after, xid=cursor.xid, id=cursor.id, limit=limit)
+        ]
+        if not lines and cursor > self._newest_cursor(tx, swept):
             return LogPage(cursor=self._newest_cursor(tx, swept), reset=True)
         events = [event for event in map(to_public_event, lines) if event is not None and only.matches(event)]
         return LogPage(
             events=events,
-            cursor=Cursor(lines[-1].xid, lines[-1].id) if lines else place,
+            cursor=Cursor(lines[-1].xid, lines[-1].id) if lines else cursor,
             has_more=len(lines) == limit,
             has_unreadable=self._statements.unreadable is not None
             and len(lines) < limit
@@ -127,9 +132,9 @@ class EventLog:
         )
 
     def _swept_cursor(self, tx: Transaction) -> Cursor:
-        """Return the last place that retention has removed."""
+        """Return the cursor of the last line that retention removed."""
         return Cursor(*tx.run(sql.SELECT_SWEPT_MARK)[0])
 
     def _newest_cursor(self, tx: Transaction, swept: Cursor) -> Cursor:
-        found = tx.run(self._statements.newest)
-        return max(swept, Cursor(*found[0])) if found else swept
+        rows = tx.run(self._statements.newest)
+        return max(swept, Cursor(*rows[0])) if rows else swept

@@ -1,7 +1,7 @@
-"""The events that people see: each type with its sentence, and how a line of the log becomes one of them.
+"""Public events: their types, and the function that derives them from lines of the log.
 
-The log also keeps every move of every slot, which is the mechanism's own trace. What concerns people is told from these
-lines by a pure function, so that indexing writes no line for it.
+The log also has each move of each slot, as a trace of the engine. Public events are derived from these lines by a pure
+function, so indexing writes no extra lines for them.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ EVENT_TYPES: Mapping[str, str] = {
     "webhook.disabled": "Nothing more is sent to a webhook; `data` says which, and why: `gone` or `failing`.",
 }
 TOPICS = frozenset(type_.partition(".")[0] for type_ in EVENT_TYPES)
-PROGRESS = "progress"  # the topic of what is not kept: how far running work is
+PROGRESS = "progress"  # the topic of progress messages, which are not stored
 
-# Slots that are no index: what indexes are built from, and those that belong to a source or to a base as a whole.
+# Kinds of slots that are no index.
 INTERNAL_SLOT_KINDS = frozenset({"content", "source", "merging", "rollout"})
 CARDS = "cards"
 _SLOT_OUTCOMES = {
@@ -70,7 +70,7 @@ _MAX_NUMBER = 2**63
 
 
 class Cursor(NamedTuple):
-    """A place in the log; its text is for whoever reads on later, and says nothing else."""
+    """A position in the log. Clients treat its text as opaque."""
 
     xid: int
     id: int
@@ -80,12 +80,12 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a place; a text that never was one lies before everything, so its reader begins anew."""
+        """Parse a cursor. An invalid text becomes a position before all events, so its reader gets a reset."""
         xid, dash, id_ = text.partition("-")
         if not (dash and _is_number(xid) and _is_number(id_)):
             return cls(*UNKNOWN_POSITION)
-        found = cls(int(xid[:20]), int(id_[:20]))
-        return found if max(found) < _MAX_NUMBER else cls(*UNKNOWN_POSITION)
+        cursor = cls(int(xid[:20]), int(id_[:20]))
+        return cursor if max(cursor) < _MAX_NUMBER else cls(*UNKNOWN_POSITION)
 
 
 UNKNOWN_POSITION = (-1, -1)
@@ -109,14 +109,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicEvent:
-    """An event with its place in the log, as the feed and webhooks pass it on; never with the text of a document."""
+    """An event with its cursor, for the feed and webhooks. It never contains the text of a document."""
 
     cursor: Cursor
     type: str
     at: Moment
     base: str | None  # None: it concerns the whole queue
     document: int | None
-    owner: str  # what the job or slot is for: a document, `source:` and a document, or a part of the base
+    owner: str  # of the job or slot: a document, `source:` and a document, or a part of the base
     kind: str | None = None
     job: str | None = None
     generation: int | None = None
@@ -124,11 +124,10 @@ class PublicEvent:
 
     @property
     def id(self) -> str:
-        """Its place in the log; no two events have the same."""
+        """The text of the cursor, which is unique."""
         return str(self.cursor)
 
     def to_schema(self) -> Event:
-        """Return it as lists show it."""
         return Event(
             id=self.id,
             type=self.type,
@@ -143,26 +142,25 @@ class PublicEvent:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it is written in JSON, the same for streams, lists and webhooks."""
+        """Return the JSON form, the same for streams, lists and webhooks."""
         event = self.to_schema()
-        told = {one.name: getattr(event, one.name) for one in fields(Event)}
-        return told | {"at": event.at.isoformat(timespec="milliseconds"), "base": event.base or self.base}
+        values = {field.name: getattr(event, field.name) for field in fields(Event)}
+        return values | {"at": event.at.isoformat(timespec="milliseconds"), "base": event.base or self.base}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which events somebody wants, or may see; None for all."""
+    """Which events a reader wants or may see; None means all."""
 
     bases: frozenset[str] | None = None
     types: frozenset[str] | None = None
     document: int | None = None
 
     def matches(self, event: PublicEvent) -> bool:
-        """Tell whether an event is among them; what concerns the whole queue is not for those who see some bases."""
+        """Return whether an event matches. Events without a base match only a filter for all bases."""
         return self.matches_document(event.base, event.document) and (self.types is None or event.type in self.types)
 
     def matches_document(self, base: str | None, document: int | None) -> bool:
-        """Tell whether a base and document are among those that are asked for."""
         return (self.bases is None or base in self.bases) and self.document in (None, document)
 
 
@@ -170,19 +168,23 @@ ALL_EVENTS = EventFilter()
 
 
 def resolve_topics(topics: Iterable[str]) -> frozenset[str]:
-    """Return the types of some topics; a topic may be a type itself, or `progress`, which has none."""
-    found: set[str] = set()
+    """Return the event types of some topics: `job` and `job.success` are topics; `progress` has no types.
+
+    >>> sorted(resolve_topics(["queue", "progress"]))
+    ['queue.paused', 'queue.resumed']
+    """
+    resolved: set[str] = set()
     for topic in topics:
         types = {type_ for type_ in EVENT_TYPES if topic in (type_, type_.partition(".")[0])}
         if not types and topic != PROGRESS:
             known = ", ".join(sorted({*TOPICS, PROGRESS}))
             raise BadRequest(f"There are no events about {topic!r}; there are {known}, and each type of the catalogue.")
-        found |= types
-    return frozenset(found)
+        resolved |= types
+    return frozenset(resolved)
 
 
 def to_public_event(row: LoggedEvent) -> PublicEvent | None:
-    """Return what people are told of a line of the log; None if it is of no concern to them."""
+    """Return the public event of a line of the log; None if the line is internal."""
     event = row.event
     document = document_of_owner(event.base, event.owner)
     type_ = _find_public_type(row, document)
@@ -190,8 +192,8 @@ def to_public_event(row: LoggedEvent) -> PublicEvent | None:
         return None
     facts = event.parsed_data
     if event.type.startswith("slot."):
-        kept = (*_REQUEST_FACTS, *_PUBLIC_FACTS) if type_ == "job.accepted" else _PUBLIC_FACTS
-        facts = {name: facts[name] for name in kept if name in facts}
+        public = (*_REQUEST_FACTS, *_PUBLIC_FACTS) if type_ == "job.accepted" else _PUBLIC_FACTS
+        facts = {name: facts[name] for name in public if name in facts}
     of_slot = type_.partition(".")[0] in ("index", CARDS)
     return PublicEvent(
         cursor=Cursor(row.xid, row.id),
@@ -208,7 +210,7 @@ def to_public_event(row: LoggedEvent) -> PublicEvent | None:
 
 
 def document_of_owner(base: str, owner: str) -> int | None:
-    """Return the document that an owner of slots belongs to; None for those of a base, or of other people's work."""
+    """Return the document of an owner; None for owners of a base, or of guarded work."""
     return parse_item_id(owner) if _is_number(base) else None
 
 
@@ -222,11 +224,11 @@ def _find_public_type(row: LoggedEvent, document: int | None) -> str | None:
         return event.type
     if not event.type.startswith("slot."):
         return None
-    if '"operation": ' in event.data:  # the first move of a job carries the request; cheaper than to read them all
+    if '"operation": ' in event.data:  # the first move of a job has the request; faster than parsing
         return "job.accepted"
-    what = _SLOT_OUTCOMES.get(event.type)
-    if what and event.kind == event.owner == CARDS and _is_number(event.base):
-        return f"cards.{what}"
-    if what and document is not None and event.kind not in INTERNAL_SLOT_KINDS:
-        return f"index.{what}"
+    outcome = _SLOT_OUTCOMES.get(event.type)
+    if outcome and event.kind == event.owner == CARDS and _is_number(event.base):
+        return f"cards.{outcome}"
+    if outcome and document is not None and event.kind not in INTERNAL_SLOT_KINDS:
+        return f"index.{outcome}"
     return "document.status" if document is not None and '"status": ' in event.data else None

@@ -1,7 +1,7 @@
-"""Every statement about the log, each in two forms: on SQLite the id is the order, on PostgreSQL it is (xid, id).
+"""All statements about the log, in two forms: the order is the id on SQLite, and (xid, id) on PostgreSQL.
 
-Ids of PostgreSQL are handed out before their transactions commit, so a smaller one may become visible after a larger
-one. Nothing at or above the oldest transaction that still runs is read: below it all is decided for good.
+PostgreSQL assigns ids before transactions commit, so a smaller id may become visible after a larger one. Readers stop
+below the oldest running transaction: all lines below it are final.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ NEXT_XID = literal_column("(SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapsho
 
 
 class LogStatements(NamedTuple):
-    """The statements of one kind of database."""
-
-    after: Select[tuple[object, ...]]  # the first lines behind a place
-    before: Select[tuple[object, ...]]  # the last lines ahead of a place
-    newest: Select[tuple[int, int]]  # the place of the last line
-    unreadable: Select[tuple[int]] | None  # a line that is there and may not be read yet
+    after: Select[tuple[object, ...]]  # the first lines after a position
+    before: Select[tuple[object, ...]]  # the last lines before a position
+    newest: Select[tuple[int, int]]  # the position of the last line
+    unreadable: Select[tuple[int]] | None  # a line that an open transaction hides
 
 
 _newest = select(events.c.xid, events.c.id)
@@ -48,7 +46,7 @@ POSTGRES_STATEMENTS = LogStatements(
     unreadable=select(events.c.id).where(events.c.xid >= OLDEST_RUNNING_XID).limit(1),
 )
 
-# No index leads to the lines of one owner, so only those are looked at that are not too far back.
+# There is no index by owner, so only the newest lines are scanned.
 _row = batch(owner=str)
 SELECT_RECENT_OF_OWNERS = (
     select(events)
@@ -63,13 +61,13 @@ SELECT_RECENT_OF_OWNERS = (
 
 SELECT_SWEPT_MARK = select(event_marks.c.xid, event_marks.c.id).where(event_marks.c.name == literal_column("'swept'"))
 
-# A database that was restored into another PostgreSQL has transactions that there never were.
+# A database restored into another PostgreSQL server has transaction ids that are in the future there.
 IS_FOREIGN = events.c.xid >= NEXT_XID
 SELECT_FOREIGN_EVENT = select(events.c.id).where(IS_FOREIGN).limit(1)
 ADOPT_FOREIGN_EVENTS = update(events).values(xid=0).where(IS_FOREIGN).returning(events.c.id)
 ADOPT_SWEPT_MARK = update(event_marks).values(xid=0).where(event_marks.c.xid >= NEXT_XID)
 
-# What runs has a lease, and what has one is found by an index.
+# A running slot has a holder, and an index covers slots with a holder.
 SELECT_RUNNING_SLOTS = (
     select(
         owners.c.base,

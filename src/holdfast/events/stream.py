@@ -1,7 +1,7 @@
-"""The text of server-sent events: what a browser's EventSource reads.
+"""Formats messages of the feed as server-sent events.
 
-An event has an id, and so the browser asks for what comes behind it when it connects again. Progress and comments have
-none. A heartbeat that may tell a place tells it without data: the browser notes it and wakes nobody.
+Events carry an id, which a browser sends as Last-Event-ID when it reconnects. Progress has none. A heartbeat with a
+cursor is an id without data: the browser stores the id and calls no handler.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ MEDIA_TYPE = "text/event-stream"
 
 
 def format_preamble() -> str:
-    """Return what a stream begins with: how long a browser waits before it connects again."""
+    """Return the start of a stream: the reconnection delay."""
     return f"retry: {RETRY_MS}\n\n"
 
 
 def format_message(message: Message) -> str:
-    """Return a message as a browser reads it."""
     match message:
         case PublicEvent():
             return _format_event(message.type, message.to_dict(), message.cursor)
@@ -41,7 +40,7 @@ def format_message(message: Message) -> str:
             assert_never(message)
 
 
-def _format_event(name: str, data: dict[str, Any], place: Cursor | None = None) -> str:
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))  # one line: JSON escapes line breaks
-    head = f"id: {place}\n" if place is not None else ""
+def _format_event(name: str, data: dict[str, Any], cursor: Cursor | None = None) -> str:
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))  # one line, because JSON escapes line breaks
+    head = f"id: {cursor}\n" if cursor is not None else ""
     return f"{head}event: {name}\ndata: {text}\n\n"

@@ -1,7 +1,12 @@
-"""The mechanism for pipelines that already exist: one job for a key at a time, and no late write is ever seen.
+"""The engine for existing pipelines: at most one active job per key, and late writes are never visible.
 
-`Guard` opens a database, `Guard.work` names a piece of work in it. For a Celery app there is
-`holdfast.guard.celery.guarded`, which turns an existing task into a guarded one.
+`Guard` opens a database, and `Guard.work` registers a kind of work in it. `holdfast.guard.celery.guarded` turns an
+existing Celery task into a guarded one.
+
+    guard = Guard("postgresql+psycopg://…")
+    invoices = guard.work("invoices")
+    admission = invoices.admit("42")  # returns the job, or the reason why there is no new one
+    invoices.perform(admission.job, lambda run: build_invoice(run.key))
 """
 
 from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus

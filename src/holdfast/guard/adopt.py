@@ -1,7 +1,7 @@
-"""Bring the rows of an existing table into the guard: what is active counts as done, the rest as not indexed.
+"""Adopts the rows of an existing table into the guard: active rows become done keys, others stay not indexed.
 
-Rows are read in the order of their key, a batch at a time, and each batch is one transaction. What the guard knows
-already is left alone, so that adopting can be stopped and started again, or run beside a living app.
+Rows are read by key in batches, and each batch is one transaction. Keys that the guard knows are not changed, so
+adopting can be interrupted and repeated, and can run beside the application.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionSource:
-    """Where the rows are: a table, its key column, and the condition that says a row is active."""
+    """The table, its key column, and the SQL condition for an active row."""
 
     database: str
     table: str
@@ -36,15 +36,15 @@ class AdoptionSource:
 
 @dataclass(slots=True, kw_only=True)
 class AdoptionResult:
-    """What became of the rows."""
+    """The number of rows by result."""
 
     success: int = 0  # active, and now done in the guard
-    not_indexed: int = 0  # not active: nothing is written, a key that nobody asked for is not indexed
-    known: int = 0  # active, but the guard knew them already
+    not_indexed: int = 0  # not active; nothing is written
+    known: int = 0  # active, but the guard knew the key already
 
 
 def adopt(guard: Guard, work: str, source: AdoptionSource, *, dry_run: bool = False) -> AdoptionResult:
-    """Adopt the rows as keys of this work; with `dry_run` nothing is written."""
+    """Adopt the rows as keys of a work; with `dry_run`, only count them."""
     adopted = AdoptionResult()
     engine = _open_engine(source.database)
     try:
@@ -76,22 +76,22 @@ def _open_engine(database: str) -> Engine:
 
 
 def _read_batches(engine: Engine, source: AdoptionSource) -> Iterator[list[tuple[Any, bool]]]:
-    """Read by key, so that no transaction stays open and a key is met once."""
+    """Yield rows in order of their key, so that no transaction stays open and each key is read once."""
     key: ColumnClause[Any] = column(source.key)
     rows = table(source.table, key)
-    wanted = select(key, literal_column(f"CASE WHEN {source.active} THEN 1 ELSE 0 END")).select_from(rows)
+    statement = select(key, literal_column(f"CASE WHEN {source.active} THEN 1 ELSE 0 END")).select_from(rows)
     last: Any = None
     while True:
-        after = wanted if last is None else wanted.where(key > last)
+        after = statement if last is None else statement.where(key > last)
         with engine.connect() as connection:
-            found = [
-                (one, bool(active)) for one, active in connection.execute(after.order_by(key).limit(LARGEST_BATCH))
-            ]
-        if not found:
+            result = connection.execute(after.order_by(key).limit(LARGEST_BATCH))
+            batch = [(value, bool(active)) for value, active in result]
+        if not batch:
             return
-        if any(one is None for one, _ in found) or len({one for one, _ in found}) < len(found):
+        values = {value for value, _ in batch}
+        if None in values or len(values) < len(batch):
             raise BadRequest(
                 f"The column {source.key!r} of {source.table!r} is empty or repeated; name the primary key."
             )
-        yield found
-        last = found[-1][0]
+        yield batch
+        last = batch[-1][0]

@@ -1,18 +1,18 @@
-"""What the guard says: to whoever asks, to whoever carries messages, to whoever waits for the end."""
+"""The values that the guard returns: for requests, for deliveries of messages, and for ended jobs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import Verdict
+from holdfast.engine import AdmissionResult, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-    from holdfast.engine import AdmissionResult, Fault, Outcome, Progress, Status
+    from holdfast.engine import Fault, Outcome, Progress, Status
 
 ADMISSION_MESSAGES = {
     "already_in_progress": "The same work is already {status}; wait for it or cancel it.",
@@ -26,47 +26,26 @@ ADMISSION_MESSAGES = {
     "unknown_owner": "Nothing is known under this key; ask with the operation 'index' first.",
     "quota_exhausted": "As much as is allowed in a day was started today; ask again after midnight UTC.",
 }
-
-
 REFUSAL_STATUSES = {"unknown_owner": HTTPStatus.NOT_FOUND, "quota_exhausted": HTTPStatus.TOO_MANY_REQUESTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """What came of a request; whoever is not accepted learns which job stands in the way."""
+class Admission(AdmissionResult):
+    """The result of a request for a key. If it was not accepted, `job` is the job that prevents it."""
 
     key: str
-    verdict: Verdict
-    reason: str
-    status: Status
-    job: str | None
-    generation: int | None
 
     @classmethod
-    def from_answer(cls, key: str, answer: AdmissionResult) -> Admission:
-        """Tell the store's answer."""
-        return cls(
-            key=key,
-            verdict=answer.verdict,
-            reason=answer.reason,
-            status=answer.status,
-            job=answer.job,
-            generation=answer.generation,
-        )
-
-    @property
-    def accepted(self) -> bool:
-        """New work, or a cancellation, was written."""
-        return self.verdict is Verdict.ACCEPTED
+    def from_result(cls, key: str, result: AdmissionResult) -> Admission:
+        return cls(key=key, **{one.name: getattr(result, one.name) for one in fields(result)})
 
     @property
     def message(self) -> str:
-        """A sentence for people."""
         return ADMISSION_MESSAGES.get(self.reason, "Accepted.").format(status=self.status)
 
     @property
     def http_status(self) -> HTTPStatus:
-        """The status of a web answer: 202 accepted, 409 a job stands in the way, 200 nothing to do, 404, 429."""
+        """A status for HTTP: 202 accepted, 200 nothing to do, 409 conflict, 404 unknown key, 429 quota exhausted."""
         if self.accepted:
             return HTTPStatus.ACCEPTED
         if self.verdict is Verdict.SKIPPED:
@@ -74,7 +53,7 @@ class Admission:
         return REFUSAL_STATUSES.get(self.reason, HTTPStatus.CONFLICT)
 
     def body(self) -> dict[str, Any]:
-        """Return the body of a web answer, made of plain values."""
+        """Return a JSON-compatible body for HTTP."""
         return {
             "key": self.key,
             "verdict": str(self.verdict),
@@ -88,30 +67,28 @@ class Admission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyStatus:
-    """How a key stands now."""
-
     key: str
     status: Status
     generation: int = 0
-    job: str | None = None  # the newest
+    job: str | None = None  # the newest job
     progress: Progress | None = None
     attempt: int = 0
     error: Fault | None = None
-    served: int | None = None  # the fence of the build that readers should see
+    served: int | None = None  # the fence of the result that readers should use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """What came of one delivery of a message."""
+    """The result of one delivery of a message."""
 
     verdict: str  # done, skipped, postponed or lock_held
     reason: str
-    outcome: Outcome | None = None  # of the job, when it ended with this delivery
-    redeliver_in: timedelta | None = None  # deliver the message once more after this time
-    value: Any = None  # what the work returned
+    outcome: Outcome | None = None  # of the job, if it ended with this delivery
+    redeliver_in: timedelta | None = None  # deliver the message again after this time
+    value: Any = None  # the return value of the work
 
     def body(self) -> dict[str, Any]:
-        """Return plain values, fit to be a Celery result."""
+        """Return a dictionary that is valid as a Celery result."""
         return {
             "verdict": self.verdict,
             "reason": self.reason,
@@ -122,7 +99,7 @@ class DeliveryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The end of a job, told at least once after its slot is free; a teller that fails is called again."""
+    """The end of a job. `on_finished` receives it at least once, after the slot is free, and again if it raises."""
 
     key: str
     job: str

@@ -1,7 +1,12 @@
-"""The guard around an existing Celery app: an ordinary task becomes a guarded one.
+"""The guard for Celery: turns a task into a guarded task.
 
-The message stays what it was. Its id is the id of the job, so that a message delivered twice, late or after a newer
-request names work that is over, and is skipped. What a broker loses is in the database, and is sent again.
+A message has the id of its job, so a message that is delivered twice, late or after a newer request names a job that
+has ended, and is skipped. The request is in the database, so a message that the broker loses is sent again.
+
+    @guarded(app, guard, key="invoice")
+    def build_invoice(run: Run, invoice: int) -> str: ...
+
+    build_invoice.delay(42).admission.accepted
 """
 
 from __future__ import annotations
@@ -36,12 +41,12 @@ log = logging.getLogger("holdfast")
 
 ADMISSION_OPTIONS = frozenset({"operation", "fingerprint", "requester", "cost", "cause", "priority"})
 STORED_OPTIONS = frozenset({"queue", "exchange", "routing_key", "ignore_result", "soft_time_limit", "time_limit"})
-NO_JOB = "no-job"  # the id of a result when nothing was ever asked for under the key
+NO_JOB = "no-job"  # the id of a result for a key without any job
 RECONCILE_TASK = "holdfast.guard.reconcile"
 
 
 class GuardedResult(AsyncResult):  # type: ignore[misc]  # Celery has no types
-    """The result of the job that does the work, whoever asked for it first."""
+    """The result of the job of a key, also if an earlier request started this job."""
 
     def __init__(self, admission: Admission, task_id: str, *, app: Celery) -> None:
         super().__init__(task_id, app=app)
@@ -49,7 +54,7 @@ class GuardedResult(AsyncResult):  # type: ignore[misc]  # Celery has no types
 
 
 class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
-    """A task whose requests are admitted before anything is sent."""
+    """A task that sends a message only for requests that the guard accepts."""
 
     abstract = True
     work: Work
@@ -61,16 +66,17 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> GuardedResult:
-        """Ask for the work; only what is accepted is sent, under the id of its job.
+        """Request the work; if it is accepted, send a message with the id of the job.
 
-        Beside Celery's options it takes `operation`, `fingerprint`, `requester`, `cost` and `cause`.
+        In addition to Celery's options it takes those of `Work.admit`: `operation`, `fingerprint`, `requester`, `cost`,
+        `cause` and `priority`.
         """
         args, kwargs = list(args or ()), dict(kwargs or {})
         key = self.key_of(*args, **kwargs)
-        asking = {name: options.pop(name) for name in ADMISSION_OPTIONS & options.keys()}
-        kept = {name: options[name] for name in STORED_OPTIONS & options.keys()}
-        payload = self._payload({"args": args, "kwargs": kwargs, "options": kept})
-        admission = self.work.admit(key, payload=payload, **asking)
+        admission_options = {name: options.pop(name) for name in ADMISSION_OPTIONS & options.keys()}
+        stored_options = {name: options[name] for name in STORED_OPTIONS & options.keys()}
+        payload = self._payload({"args": args, "kwargs": kwargs, "options": stored_options})
+        admission = self.work.admit(key, payload=payload, **admission_options)
         if admission.accepted:
             self.work.mark_sent(key)
             with _tolerate_broker_outage(admission.job):
@@ -79,7 +85,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         return GuardedResult(admission, newest, app=self.app)
 
     def resend(self, job: Job, **options: Any) -> None:
-        """Send the message of a job once more, as it was sent first."""
+        """Send the message of a job again, with its first arguments and options."""
         if job.payload is None:
             log.warning("message.unknown job=%s was not asked for through its task, so its call is not kept", job.id)
             return
@@ -98,24 +104,24 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
     def run_delivery(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Answer one delivery."""
+        """Process one delivery of a message; return the Celery result."""
         job = self.request.id
-        done = self.work.perform(job, lambda run: function(run, *args, **kwargs))
-        if done.redeliver_in is not None:
-            held = done.verdict == "lock_held"
+        result = self.work.perform(job, lambda run: function(run, *args, **kwargs))
+        if result.redeliver_in is not None:
+            held = result.verdict == "lock_held"
             if held and self.request.retries >= self.work.lock_held_tries:
-                return {**done.body(), "verdict": "skipped"}  # the living generation goes on undisturbed
+                return {**result.body(), "verdict": "skipped"}  # the other worker goes on
             with _tolerate_broker_outage(job):
                 self.resend(
                     self.work.job(job),
-                    countdown=done.redeliver_in.total_seconds(),
+                    countdown=result.redeliver_in.total_seconds(),
                     retries=self.request.retries + 1 if held else 0,
                 )
-        if done.outcome is Outcome.FAILED:
+        if result.outcome is Outcome.FAILED:
             raise GuardedWorkFailed(
-                f"{self.name} failed for good: {done.reason}. Ask for it again when the cause is gone."
+                f"{self.name} failed for good: {result.reason}. Ask for it again when the cause is gone."
             )
-        return done.body()
+        return result.body()
 
 
 def guarded(
@@ -128,10 +134,10 @@ def guarded(
     on_finished: Callable[[Finished], None] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], GuardedTask]:
-    """Turn a function into a guarded task; the function gets a `Run` before its own arguments.
+    """Return a decorator that makes a guarded task; the function gets a `Run` before its own arguments.
 
-    `key` names the parameter that says what the work is about, or is a function of the arguments. `operation` is what
-    a plain `delay` means: `index` skips what is done, `force` does it again, but never twice at once.
+    `key` is the name of the parameter that identifies the work, or a function of the arguments. `operation` is the
+    default of requests: `index` skips a key that is done, `force` does it again, but never twice at once.
     """
 
     def decorate(function: Callable[..., Any]) -> GuardedTask:
@@ -142,19 +148,19 @@ def guarded(
         def deliver(task: GuardedTask, *args: Any, **kwargs: Any) -> dict[str, Any]:
             return task.run_delivery(function, args, kwargs)
 
-        # Not shared with other apps of the process: they would get the task without its guard.
+        # Not shared with other apps of the process: they would register the task without its guard.
         settings = {"acks_late": True, "reject_on_worker_lost": True, "typing": False, "shared": False, **options}
-        made: GuardedTask = app.task(bind=True, base=GuardedTask, name=full, **settings)(deliver)
-        made.work = work
-        made.key_of = key if callable(key) else _key_from_parameter(function, key)
-        work.resend = made.resend
-        return made
+        task: GuardedTask = app.task(bind=True, base=GuardedTask, name=full, **settings)(deliver)
+        task.work = work
+        task.key_of = key if callable(key) else _key_from_parameter(function, key)
+        work.resend = task.resend
+        return task
 
     return decorate
 
 
 def reconcile_by_beat(app: Celery, guard: Guard) -> dict[str, Any]:
-    """Register the reconciler as a task, and return its entry for `beat_schedule`."""
+    """Register the reconciler as a Celery task; return its entry for `beat_schedule`."""
 
     @app.task(name=RECONCILE_TASK, ignore_result=True, shared=False)  # type: ignore[untyped-decorator]  # Celery has no types
     def reconcile() -> None:
@@ -165,7 +171,7 @@ def reconcile_by_beat(app: Celery, guard: Guard) -> dict[str, Any]:
 
 @contextmanager
 def _tolerate_broker_outage(job: str | None) -> Iterator[None]:
-    """Send within: what cannot be sent waits in the database until the reconciler sends it."""
+    """Log that a message could not be sent. The reconciler sends it later."""
     try:
         yield
     except OperationalError as error:
@@ -173,7 +179,7 @@ def _tolerate_broker_outage(job: str | None) -> Iterator[None]:
 
 
 def _key_from_parameter(function: Callable[..., Any], name: str) -> Callable[..., str]:
-    """Find the value of one parameter in a call."""
+    """Return a function that finds the value of one parameter in the arguments of a call."""
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()
     if name not in {one.name for one in others}:

@@ -1,4 +1,4 @@
-"""One database and the works guarded in it; opened where it is used, once in each process."""
+"""A guarded database with its kinds of work. Each process opens it at first use."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ log = logging.getLogger("holdfast")
 class Guard:
     """The guard of an app: `Guard("postgresql+psycopg://…")`.
 
-    Nothing is opened until the first use, and again after a fork: a web server's workers and Celery's children each
-    have their own connections.
+    The database is opened at first use, and again after a fork: each worker of a web server and each child of Celery
+    has its own connections.
     """
 
     def __init__(self, settings: Settings | str | None = None, *, lock: EarlyLock | None = None) -> None:
@@ -43,7 +43,7 @@ class Guard:
         self.lock = lock
         self.clock = SystemClock()
         self.works: dict[str, Work] = {}
-        # By process: connections made before a fork belong to the parent, and letting go of them would close them.
+        # By process id. Connections from before a fork belong to the parent; dropping the reference would close them.
         self._opened_by_pid: dict[int, tuple[SqlStore, Reconciler]] = {}
 
     def work(
@@ -53,10 +53,10 @@ class Guard:
         operation: Operation | str = Operation.INDEX,
         on_finished: Callable[[Finished], None] | None = None,
     ) -> Work:
-        """Name a piece of work.
+        """Register a kind of work.
 
-        `operation` is what a plain request means: `index` skips what is done, `force` does it again but never twice
-        at once. `on_finished` is told of the end of every job, at least once, when the next may already be asked for.
+        `operation` is the default of requests: `index` skips a key that is done, `force` does it again, but never twice
+        at once. `on_finished` is called at least once for each ended job, after the slot is free for the next.
         """
         if name in self.works:
             raise BadSettings(f"The work {name!r} is already guarded; choose another name.")
@@ -69,9 +69,10 @@ class Guard:
         return self._open()[0]
 
     def reconcile(self) -> timedelta | None:
-        """Do one pass over what needs work; return how long until something is due.
+        """Run the reconciler once; return the time until something is due.
 
-        Takes over from the dead, gives up what is spent, sends again what a broker lost, tells of ends untold.
+        It frees slots of dead workers, fails slots without attempts left, sends lost messages again, and calls
+        `on_finished` for jobs that were not reported.
         """
         pause = self._open()[1].reconcile()
         for work in self.works.values():
@@ -79,7 +80,7 @@ class Guard:
         return pause
 
     def close(self) -> None:
-        """Close what this process opened, the early lock included."""
+        """Close the connections of this process, and the early lock."""
         if self.lock is not None:
             self.lock.close()
         opened = self._opened_by_pid.pop(os.getpid(), None)
@@ -87,37 +88,37 @@ class Guard:
             opened[0].close()
 
     def _open(self) -> tuple[SqlStore, Reconciler]:
-        """Find or open what belongs to this process; a mutex here might be copied locked by a fork."""
+        """Return the store of this process; open it if needed. No mutex: a fork could copy it while it is locked."""
         opened = self._opened_by_pid.get(os.getpid())
         if opened is not None:
             return opened
         settings = self.settings
         store = open_store(settings.database, rules=settings.rules, clock=self.clock)
-        tending = Reconciler(
+        reconciler = Reconciler(
             store, _ResendingScheduler(self, store), self.works, settings.rules, retention=settings.retention
         )
-        opened = self._opened_by_pid.setdefault(os.getpid(), (store, tending))
-        if opened[0] is not store:  # another thread was faster
+        opened = self._opened_by_pid.setdefault(os.getpid(), (store, reconciler))
+        if opened[0] is not store:  # another thread opened it first
             store.close()
         return opened
 
 
 class _ResendingScheduler:
-    """The scheduler that the guard's reconciler sees: it sends the messages of jobs again."""
+    """The scheduler of the guard's reconciler: it sends the messages of jobs again."""
 
     def __init__(self, guard: Guard, store: SqlStore) -> None:
         self._guard = guard
         self._store = store
 
     def room(self, kind: str) -> int:
-        """Take a batch; where nobody carries messages, none."""
+        """Return the batch size, or 0 for work that has no way to send messages."""
         return LARGEST_BATCH if self._guard.works[kind].resend is not None else 0
 
     def carry(self, rings: Sequence[Ring]) -> None:
-        """Send a message for each; one that cannot be sent is rung again later."""
+        """Send the message of each ring. After a failure, stop: the reconciler rings again later."""
         for job in self._store.list_jobs_of_rings(rings):
             send = self._guard.works[job.base].resend
-            assert send is not None  # noqa: S101 - there was room for it
+            assert send is not None  # noqa: S101 - else `room` was 0
             try:
                 send(job)
             except Exception:

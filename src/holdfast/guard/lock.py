@@ -1,8 +1,8 @@
-"""The early lock: a cheap refusal before any work begins, for pipelines that already have a Redis.
+"""The early lock: refuses duplicate work before it begins, for pipelines that already have a Redis.
 
-The fence in the database decides what is written; this lock only saves the cost of work that the fence would refuse. It
-may be absent, lost, expired or flushed: then work is done twice and written once. An error of Redis neither reaches the
-work nor stops it.
+The fence in the database decides which result is written; this lock only saves the cost of work that the fence would
+refuse. If the lock is lost, expired or flushed, work may be done twice, but only one result is written. An error of
+Redis never stops the work.
 
 The lock itself is redis-py's. This module adds what redis-py lacks: one thread in each process that renews held locks,
 safety across forks (Celery forks its workers after the import, so client, mutex and thread belong to a process id), and
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-TIMEOUT_SECONDS = 1.0  # what a Redis that does not answer may cost at the beginning, and again at the end
+TIMEOUT_SECONDS = 1.0  # the delay that an unreachable Redis may cause at the beginning, and again at the end
 MIN_EXTEND = timedelta(milliseconds=1)  # Redis counts in milliseconds
 
 
 class EarlyLock:
-    """A lock for each name that is being worked on: not re-entrant, and never waited for."""
+    """A lock for each name. It is not re-entrant, and `hold` never waits."""
 
     def __init__(
         self,
@@ -55,42 +55,42 @@ class EarlyLock:
         self._extend = extend
         self._prefix = prefix
         self._renewers: dict[int, _LockRenewer] = {}
-        self._renewer()  # a bad address shows itself here, not in the first task
+        self._renewer()  # reports an invalid address here, not in the first task
 
     @contextmanager
     def hold(self, name: str) -> Iterator[bool]:
-        """Yield True if the lock is ours or Redis does not answer, False if somebody else holds it."""
-        watch = self._renewer()
-        lock = watch.make_lock((self._prefix + name).encode("utf-8", "surrogatepass"))
+        """Yield True if this process holds the lock or Redis does not answer; False if another holder has it."""
+        renewer = self._renewer()
+        lock = renewer.make_lock((self._prefix + name).encode("utf-8", "surrogatepass"))
         refused = False
-        try:  # around the question too: a time limit may strike when it was answered and we do not know yet
-            refused = not watch.acquire(lock)
+        try:  # includes `acquire`: a time limit of Celery may interrupt it after Redis has granted the lock
+            refused = not renewer.acquire(lock)
             yield not refused
         finally:
             if not refused:
-                watch.release(lock)
+                renewer.release(lock)
 
     def close(self) -> None:
-        """End the thread and the connections of this process; what is still held expires by itself."""
-        watch = self._renewers.pop(os.getpid(), None)
-        if watch is not None:
-            watch.stop()
+        """Stop the thread and close the connections of this process. Held locks expire."""
+        renewer = self._renewers.pop(os.getpid(), None)
+        if renewer is not None:
+            renewer.stop()
 
     def _renewer(self) -> _LockRenewer:
-        """Return the watch of this process. Without a mutex: a fork could copy a mutex while it is locked."""
+        """Return the renewer of this process. No mutex: a fork could copy it while it is locked."""
         pid = os.getpid()
-        watch = self._renewers.get(pid)
-        return watch or self._renewers.setdefault(pid, _LockRenewer(_client(self._url), self._ttl, self._extend))
+        renewer = self._renewers.get(pid)
+        return renewer or self._renewers.setdefault(pid, _LockRenewer(_client(self._url), self._ttl, self._extend))
 
 
 class _LockRenewer:
-    """The locks that one process holds, and the thread that extends them."""
+    """The locks that one process holds, and the thread that renews them."""
 
     def __init__(self, client: Redis, ttl: timedelta, extend: timedelta) -> None:
         from redis.exceptions import LockError, RedisError  # noqa: PLC0415 - an extra
 
         self._lost_error = LockError
-        # The last is what the search for an impossible host raises. Not Exception: a time limit of Celery is one.
+        # UnicodeError: an invalid host name. Not Exception, because Celery raises its time limit as one.
         self._connection_errors = (RedisError, OSError, UnicodeError)
         self._client = client
         self._ttl = ttl
@@ -102,17 +102,17 @@ class _LockRenewer:
         self._thread: threading.Thread | None = None
 
     def make_lock(self, key: bytes) -> Lock:
-        """Make a lock whose token is known before it is taken."""
+        """Return a lock with its token set, so that it can be released even if `acquire` was interrupted."""
         from redis.lock import Lock  # noqa: PLC0415 - an extra
 
         ttl = self._ttl.total_seconds()
-        # Keys are bytes to Redis; the library's annotation knows only text.
+        # Redis keys are bytes; the annotation of redis-py allows only str.
         lock = Lock(self._client, key, timeout=ttl, blocking=False, thread_local=False)  # type: ignore[arg-type]
         lock.local.token = uuid.uuid4().hex.encode()
         return lock
 
     def acquire(self, lock: Lock) -> bool:
-        """Return whether work may begin. A lock that Redis did not answer for may be taken later, so it is watched."""
+        """Return whether work may begin. After an error the lock is renewed, too, because Redis may have granted it."""
         try:
             if not lock.acquire(token=lock.local.token):
                 return False
@@ -126,20 +126,19 @@ class _LockRenewer:
         return True
 
     def release(self, lock: Lock) -> None:
-        """Release the lock, unless another holder took it over or the parent of this process holds it."""
+        """Release the lock, unless another holder has it or it belongs to the parent of this process."""
         if self._pid != os.getpid():
             return
-        known = self._forget(lock)
+        held = self._forget(lock)
         try:
             lock.release()
         except self._lost_error:
-            if known:
+            if held:
                 log.warning("lock.lost key=%r", lock.name)
         except self._connection_errors as error:
             log.warning("lock.not_released key=%r error=%s", lock.name, error)
 
     def stop(self) -> None:
-        """End the thread and close the connections."""
         self._stopped.set()
         with self._mutex:
             thread = self._thread
@@ -152,30 +151,30 @@ class _LockRenewer:
             with self._mutex:
                 held = list(self._held)
             for lock in held:
-                if self._stopped.is_set():  # each may cost a second when Redis does not answer
+                if self._stopped.is_set():  # each renewal may take a second if Redis does not answer
                     break
                 self._renew(lock)
 
     def _renew(self, lock: Lock) -> None:
-        """Renew the time to live; forget the lock if another holder took it over."""
+        """Renew the time to live; stop renewing a lock that another holder has."""
         try:
             lock.reacquire()
         except self._lost_error:
             if self._forget(lock):
                 log.warning("lock.lost key=%r", lock.name)
-        except Exception as error:  # noqa: BLE001 - the thread must live; the next time may succeed
+        except Exception as error:  # noqa: BLE001 - the thread must go on; the next renewal may succeed
             log.warning("lock.not_extended key=%r error=%s", lock.name, error)
 
     def _forget(self, lock: Lock) -> bool:
-        """Stop renewing it; return whether it was held until now."""
+        """Stop renewing a lock; return whether it was being renewed."""
         with self._mutex:
-            known = lock in self._held
+            held = lock in self._held
             self._held.discard(lock)
-        return known
+        return held
 
 
 def _client(url: str) -> Redis:
-    """Return a client that does not retry: the work waits for its answer."""
+    """Return a client that does not retry, because the work waits for it."""
     with importing_extra("celery"):
         from redis import Redis  # noqa: PLC0415
         from redis.backoff import NoBackoff  # noqa: PLC0415
@@ -188,9 +187,9 @@ def _client(url: str) -> Redis:
             socket_timeout=TIMEOUT_SECONDS,
             socket_connect_timeout=TIMEOUT_SECONDS,
         )
-        client.connection_pool.make_connection()  # connects to nothing, and refuses options it does not know
+        client.connection_pool.make_connection()  # does not connect; refuses unknown options
     except (ValueError, TypeError, RedisError):
-        # Neither the address nor the library's words about it: a password may stand there.
+        # Show neither the address nor the message of redis-py: they may contain a password.
         raise BadSettings(
             "The address of the early lock's Redis cannot be read. Write it as redis://host:6379/0, "
             "rediss://host:6379/0 or unix:///path, with a user and password if it needs them."

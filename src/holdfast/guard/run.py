@@ -1,4 +1,4 @@
-"""What guarded work sees: who it is, where it may stop, and how it publishes."""
+"""The handle of guarded work: its key and fence, checkpoints, and publishing the result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
     from holdfast.engine.task import Task
 
-RENEW_SECONDS = 1.0  # a checkpoint asks the database at most this often
+RENEW_SECONDS = 1.0  # a checkpoint reads the database at most this often
 
 
 class Run:
-    """One attempt, in the hands of the work.
+    """One attempt.
 
-    `fence` is higher with each claim and never used twice. Results that are kept outside the database carry it in
-    their name, and readers ask `Work.served` which one to read: then a late write is written and never seen.
+    `fence` rises with each claim and is never reused. Put it into the names of results that are stored outside the
+    database, and let readers use the fence that `Work.served` returns: then a late write is never visible.
+
+        with run.commit() as connection:
+            connection.execute(insert(invoices).values(id=run.key, total=total))
     """
 
     def __init__(self, task: Task) -> None:
@@ -33,9 +36,9 @@ class Run:
         self._renewed_at = time.monotonic()
 
     def checkpoint(self, *, stage: str = "", step: int = 0, steps: int = 0, done: int = 0, total: int = 0) -> None:
-        """Report progress, and stop here if the work was cancelled, replaced, deleted or taken over.
+        """Report progress; raise `StopWork` if the work was cancelled, superseded, deleted or taken over.
 
-        Call it between any two pieces of work, and before each call that costs money.
+        Call it between steps, and before each paid call.
         """
         now = time.monotonic()
         if now - self._renewed_at >= RENEW_SECONDS:
@@ -44,15 +47,15 @@ class Run:
         self._task.checkpoint(stage=stage, step=step, steps=steps, done=done, total=total)
 
     def commit(self) -> AbstractContextManager[Connection]:
-        """Open a transaction on the guard's database for your own rows; leaving it publishes the result with them.
+        """Open a transaction on the guard's database for your own rows; its end publishes the result with them.
 
-        Both are kept or neither. A worker that was replaced gets `StaleLease` before its first row.
+        Both are committed or neither. A worker whose slot was taken over gets `StaleLease` before its first row.
         """
         return self._task.publish()
 
     def commit_in(self, connection: Connection) -> None:
-        """Publish the result within a transaction of your own on the same PostgreSQL database.
+        """Publish the result within your own transaction on the same PostgreSQL database.
 
-        It is kept when you commit. A worker that was replaced gets `StaleLease`: roll back then.
+        Your commit makes it durable. A worker whose slot was taken over gets `StaleLease` and must roll back.
         """
         self._task.publish_in(connection)

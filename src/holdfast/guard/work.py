@@ -1,4 +1,4 @@
-"""One piece of guarded work: whoever asks, whoever delivers, whoever looks."""
+"""One kind of guarded work: requests, deliveries of messages, ends of jobs, and queries."""
 
 from __future__ import annotations
 
@@ -38,24 +38,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-NOTIFY_GRACE = timedelta(seconds=10)  # the reconciler leaves the end of a job to its worker for so long
-NOTIFY_BATCH_SIZE = 100  # jobs told of in one pass
-WORK_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED})  # what work comes to by itself
+NOTIFY_GRACE = timedelta(seconds=10)  # the worker reports the end of a job itself within this time
+NOTIFY_BATCH_SIZE = 100  # jobs reported in one pass
+WORK_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED})  # outcomes that the work itself produces
 
 
 class Work:
-    """A name under which keys are guarded: at most one job of this name for a key is active."""
+    """A kind of work. For each of its keys, at most one job is active."""
 
     def __init__(
         self, guard: Guard, name: str, operation: Operation, on_finished: Callable[[Finished], None] | None
     ) -> None:
         self.name = name
         self.operation = operation
-        self.resend: Callable[[Job], None] | None = None  # sends a job's message again; set by what carries them
+        self.resend: Callable[[Job], None] | None = None  # sends a message again; the Celery integration sets it
         self._guard = guard
         self._on_finished = on_finished
-
-    # ---------------------------------------------------------------- whoever asks
 
     def admit(
         self,
@@ -69,18 +67,18 @@ class Work:
         cause: str = "user",
         priority: int = DEFAULT_PRIORITY,
     ) -> Admission:
-        """Ask for work on a key; what is accepted is durable when this returns, and has a job id.
+        """Request work on a key. An accepted request is durable when this returns, and has a job id.
 
-        `payload` is kept with the job, so that its message can be sent again when a broker lost it. `cost` is what
-        the work would have cost, for the audit of refused requests.
+        `payload` is stored with the job, so that its message can be sent again if the broker loses it. `cost` is an
+        estimate of what the work costs; the audit of refused requests shows it.
         """
-        wanted = Operation(operation or self.operation)
-        if wanted not in BUILD_OPERATIONS:
-            raise BadRequest(f"The operation {wanted!r} asks for no work; use `cancel` of the work to stop it.")
+        requested = Operation(operation or self.operation)
+        if requested not in BUILD_OPERATIONS:
+            raise BadRequest(f"The operation {requested!r} asks for no work; use `cancel` of the work to stop it.")
         request = Request(
             base=self.name,
             owner=key,
-            operation=wanted,
+            operation=requested,
             slots=(SlotSpec(self.name),),
             fingerprint=fingerprint,
             priority=priority,
@@ -90,59 +88,58 @@ class Work:
             payload=payload,
             notify_on_end=self._on_finished is not None,
         )
-        return Admission.from_answer(key, self._guard.store.admit([request])[0])
+        return Admission.from_result(key, self._guard.store.admit([request])[0])
 
     def cancel(self, key: str, *, requester: str = "") -> Admission:
-        """Stop what is queued or running, in whatever process; the work ends at its next checkpoint."""
+        """Cancel the active job of a key, in any process. Running work stops at its next checkpoint."""
         request = Request(base=self.name, owner=key, operation=Operation.CANCEL, requester=requester)
-        return Admission.from_answer(key, self._guard.store.admit([request])[0])
+        return Admission.from_result(key, self._guard.store.admit([request])[0])
 
     def mark_sent(self, key: str) -> None:
-        """Note that a message is on its way, so that the reconciler does not send another one at once."""
+        """Record that a message was sent, so that the reconciler does not send another one at once."""
         self._guard.store.ring([self._guard.store.slot(self.name, key, self.name)])
-
-    # ---------------------------------------------------------------- whoever delivers
 
     @property
     def lock_held_tries(self) -> int:
-        """How often a message that meets a held lock is delivered again before it is skipped."""
+        """How often a message is delivered again while another worker holds the lock; then it is skipped."""
         return self._guard.settings.lock_held_tries
 
     def perform(self, job: str, work: Callable[[Run], Any]) -> DeliveryResult:
-        """Answer one delivery: do the work if it is still wanted and nobody else does it.
+        """Process one delivery of a message: do the work, unless it is outdated or another worker does it.
 
-        Returning is the acknowledgement: what could not be done now is known to the database and will be rung again.
+        The message can be acknowledged when this returns: work that could not be done now is in the database, and the
+        reconciler sends its message again.
         """
         try:
-            known = self.job(job)
+            found = self.job(job)
         except UnknownJob:
             return DeliveryResult(verdict="skipped", reason="unknown_job")
-        done = self._perform(known, _DeliveryIndexer(work))
+        result = self._perform(found, _DeliveryIndexer(work))
         self.notify_finished(job)
-        return done
+        return result
 
-    def _perform(self, job: Job, call: _DeliveryIndexer) -> DeliveryResult:
+    def _perform(self, job: Job, indexer: _DeliveryIndexer) -> DeliveryResult:
         with self._hold_early_lock(job.owner) as free:
             if not free:
                 return self._make_lock_held()
-            if not self._claim_and_run(job, call):
-                why = self._explain_unclaimed(job)
-                if why.redeliver_in is None:
-                    return why
-                self._guard.reconcile()  # whoever stands in the way may be dead, or the attempts spent
-                if not self._claim_and_run(job, call):
+            if not self._claim_and_run(job, indexer):
+                result = self._explain_unclaimed(job)
+                if result.redeliver_in is None:
+                    return result
+                self._guard.reconcile()  # the holder may be dead, or the attempts used up
+                if not self._claim_and_run(job, indexer):
                     return self._explain_unclaimed(job)
-            return self._describe_attempt(job, call.value)
+            return self._describe_attempt(job, indexer.value)
 
-    def _claim_and_run(self, job: Job, call: _DeliveryIndexer) -> bool:
-        """Claim, work and settle, with a heartbeat of its own; return whether there was anything to claim."""
+    def _claim_and_run(self, job: Job, indexer: _DeliveryIndexer) -> bool:
+        """Claim the slot, build it and record the result, with a heartbeat; return whether it could be claimed."""
         guard = self._guard
         slot = self._find_slot(job)
         if slot is None:
             return False
         executor = Executor(
             guard.store,
-            {self.name: call},
+            {self.name: indexer},
             holder=make_holder_name(),
             clock=guard.clock,
             rules=guard.settings.rules,
@@ -154,7 +151,7 @@ class Work:
             executor.heartbeat.stop()
 
     def _explain_unclaimed(self, job: Job) -> DeliveryResult:
-        """Say why there was nothing to claim; only a living holder or a due time to come is worth another delivery."""
+        """Return why the slot could not be claimed. Only a live holder or a future due time asks for a redelivery."""
         slot = self._find_slot(job)
         if slot is None:
             return DeliveryResult(verdict="skipped", reason="deleted")
@@ -166,17 +163,16 @@ class Work:
         if slot.lease is not None:
             return self._make_lock_held()
         if Pauses(self._guard.store.pauses()).active_pause(self.name) is not None:
-            return DeliveryResult(
-                verdict="postponed", reason="paused"
-            )  # the reconciler sends it again when it is resumed
+            # The reconciler sends the message again after the pause.
+            return DeliveryResult(verdict="postponed", reason="paused")
         return self._make_postponed(slot)
 
     def _describe_attempt(self, job: Job, value: Any) -> DeliveryResult:
-        """Say what became of an attempt that was made."""
+        """Return the result of an attempt that ran."""
         slot = self._find_slot(job)
         job = self._guard.store.job(job.id)
         if job.outcome is None:
-            assert slot is not None  # noqa: S101 - a slot goes with the end of its job, which was read later
+            assert slot is not None  # noqa: S101 - a slot is removed after its job ended, and the job was read later
             return self._make_postponed(slot)
         verdict = "done" if job.outcome in WORK_OUTCOMES else "skipped"
         reason = str(job.results.get(self.name, {}).get("error", job.outcome))
@@ -207,22 +203,20 @@ class Work:
         lock = self._guard.lock
         return nullcontext(True) if lock is None else lock.hold(f"{self.name}:{key}")
 
-    # ---------------------------------------------------------------- whoever waits for the end
-
     def notify_finished(self, job: str) -> None:
-        """Tell of the end of one job, if it has ended and nobody was told yet."""
-        known = self._guard.store.job(job)
-        if known.untold:
-            self._notify([known])
+        """Call `on_finished` for a job, if it has ended and was not reported yet."""
+        found = self._guard.store.job(job)
+        if found.untold:
+            self._notify([found])
 
     def notify_late(self) -> int:
-        """Tell of jobs that ended a while ago and whose worker told nobody; return how many."""
+        """Call `on_finished` for ended jobs that their workers did not report; return how many."""
         return self._notify(self._guard.store.list_unreported_jobs(self.name, NOTIFY_BATCH_SIZE, NOTIFY_GRACE))
 
     def _notify(self, jobs: list[Job]) -> int:
         if self._on_finished is None:
             return 0
-        told = []
+        reported = []
         for job in jobs:
             if job.outcome is None:
                 continue
@@ -240,20 +234,18 @@ class Work:
             except Exception:
                 log.exception("on_finished.failed work=%s key=%s job=%s", self.name, job.owner, job.id)
             else:
-                told.append(job)
-        self._guard.store.mark_reported(told)
-        return len(told)
-
-    # ---------------------------------------------------------------- whoever looks
+                reported.append(job)
+        self._guard.store.mark_reported(reported)
+        return len(reported)
 
     def status(self, key: str) -> KeyStatus:
-        """Tell how a key stands; one that nobody asked for is not indexed."""
+        """Return the status of a key; a key that was never requested is `not_indexed`."""
         try:
             owner = self._guard.store.owner(self.name, key)
         except UnknownOwner:
             return KeyStatus(key=key, status=Status.NOT_INDEXED)
         slot = owner.slot(self.name)
-        assert slot is not None  # noqa: S101 - it is the only one that is asked for
+        assert slot is not None  # noqa: S101 - each owner of this work has exactly this slot
         return KeyStatus(
             key=key,
             status=owner.status,
@@ -266,7 +258,7 @@ class Work:
         )
 
     def served(self, key: str) -> int | None:
-        """Name the fence whose result readers should see; None when there is none."""
+        """Return the fence whose result readers should use; None if there is no result."""
         return self.status(key).served
 
     def job(self, job: str) -> Job:
@@ -281,32 +273,32 @@ class Work:
             return []
 
     def refusals(self, key: str, limit: int = 1000) -> list[Refusal]:
-        """Return the audit of requests for a key that made no new work, with what they would have cost."""
+        """Return the refused requests for a key, with their estimated costs."""
         return self._guard.store.list_refusals(self.name, key, limit=limit)
 
 
 class _DeliveryIndexer:
-    """The indexer of one delivery."""
+    """Runs the work of one delivery as an indexer, and stores its return value."""
 
     def __init__(self, work: Callable[[Run], Any]) -> None:
         self._work = work
         self.value: Any = None
 
     def build(self, task: Task) -> BuildResult | None:
-        """Do the work; nothing, or the word that it was skipped, is a failure after the guard has passed."""
+        """Do the work. If it returns None or says "skipped", there is no result, and the engine records a failure."""
         try:
             self.value = self._work(Run(task))
         except WorkError:
             raise
         except Exception as error:
-            known = categorise(error)
-            if known is None:
+            categorised = categorise(error)
+            if categorised is None:
                 raise
-            raise known from error
+            raise categorised from error
         return None if self.value is None or _is_skipped(self.value) else BuildResult()
 
     def remove(self, task: Task) -> None:
-        """Nothing is kept here that could be removed."""
+        """Do nothing: the results of guarded work are not stored here."""
 
 
 def _is_skipped(value: Any) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.engine import Verdict
+from holdfast.engine import Status, Verdict
 from holdfast.errors import Conflict
 from holdfast.guard.answers import ADMISSION_MESSAGES
 from holdfast.service.schemas import BulkSummary, Reply
@@ -60,6 +60,19 @@ def require_accepted(reply: Reply) -> Reply:
         status=str(reply.status),
         document=reply.document,
         job=reply.job,
+    )
+
+
+def make_conflict_reply(conflict: Conflict, name: str = "", *, job: str | None = None) -> Reply:
+    """Return a conflict as the reply to one of several requests: the inverse of `require_accepted`."""
+    return Reply(
+        verdict=Verdict(conflict.verdict),
+        reason=conflict.reason,
+        message=str(conflict),
+        name=name,
+        document=conflict.document,
+        job=job or conflict.job,
+        status=Status(conflict.status),
     )
 
 

@@ -19,7 +19,7 @@ from holdfast.errors import BadSettings
 from holdfast.extras import require_extra
 from holdfast.private_files import make_private_folder, open_private_file, restrict_to_owner
 from holdfast.settings import DATA_FOLDER, DATABASE_FILE, Settings
-from holdfast.wiring import Library, WorkerPartsFactory, open_configured_store
+from holdfast.wiring import Library, open_configured_store, open_worker_parts
 
 SERVER_FILE = "server.json"  # in the home folder: the process and the address of its server
 
@@ -53,7 +53,7 @@ class BackgroundWorker:
     """A worker in a thread of this process."""
 
     def __init__(self, settings: Settings) -> None:
-        self._worker = PollingWorker(WorkerPartsFactory(settings=settings)())
+        self._worker = PollingWorker(open_worker_parts(settings))
         self._thread = threading.Thread(target=self._worker.run, name="holdfast-worker", daemon=True)
         self._thread.start()
 

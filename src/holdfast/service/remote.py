@@ -23,6 +23,7 @@ from holdfast.service.access import ALL_EVENT_TYPES
 from holdfast.service.documents import File, SingleDocumentOperations, open_for_writing
 from holdfast.service.http_client import HttpClient, quote_path_segment
 from holdfast.service.http_models import PauseResponse, Replies, SearchResponse
+from holdfast.service.messages import make_conflict_reply
 from holdfast.service.routes import PATH_NAME, ROUTES
 from holdfast.service.schemas import (
     Answer,
@@ -34,8 +35,6 @@ from holdfast.service.schemas import (
     QueueStats,
     Reply,
     RestoredBase,
-    Status,
-    Verdict,
     WebhookWithSecret,
 )
 from holdfast.service.validation import ValidatedOperations
@@ -210,7 +209,7 @@ class RemoteDocuments(HttpOperations, SingleDocumentOperations, group="documents
                     timeout=None,
                 ).replies
             except Conflict as conflict:
-                return [_conflict_to_reply(conflict, file.name)]
+                return [make_conflict_reply(conflict, file.name)]
 
     def _act_if_unchanged(
         self, base: str, action: str, document: int, priority: int, generations: Collection[int]
@@ -221,7 +220,7 @@ class RemoteDocuments(HttpOperations, SingleDocumentOperations, group="documents
         try:
             return self._client.request(Reply, "POST", path, params={"priority": priority}, headers=headers)
         except Conflict as conflict:
-            return _conflict_to_reply(conflict, "")
+            return make_conflict_reply(conflict)
 
     def _post_one(self, base: str, what: str, body: Mapping[str, Any]) -> Reply:
         given = {name: value for name, value in body.items() if value is not None}
@@ -229,7 +228,7 @@ class RemoteDocuments(HttpOperations, SingleDocumentOperations, group="documents
         try:
             return self._client.request(Replies, "POST", path, json=given).replies[0]
         except Conflict as conflict:
-            return _conflict_to_reply(conflict, str(body.get("name") or body.get("source")))
+            return make_conflict_reply(conflict, str(body.get("name") or body.get("source")))
 
 
 class RemoteJobs(HttpOperations, group="jobs"):
@@ -343,15 +342,3 @@ def _base_path(name: str) -> str:
 
 def _action_path(base: str, action: str) -> str:
     return f"{_base_path(base)}/documents:{quote_path_segment(action)}"
-
-
-def _conflict_to_reply(conflict: Conflict, name: str) -> Reply:
-    return Reply(
-        verdict=Verdict(conflict.verdict),
-        reason=conflict.reason,
-        message=str(conflict),
-        name=name,
-        document=conflict.document,
-        job=conflict.job,
-        status=Status(conflict.status),
-    )

@@ -1,10 +1,10 @@
-"""The outbox: what is to be sent to webhooks, and what became of it.
+"""The transactional outbox of webhooks: deliveries to send, and their results.
 
-Deliveries come from the log, so an event is sent only after its transaction has committed: whoever is told that a job
-has ended may start the next one at once. A webhook's place in the log moves in the transaction that adds its
-deliveries, so each event becomes one delivery, whoever crashes or does the same beside us. Sending is at least once:
-an attempt is claimed for `LEASE`, and whoever dies between sending and noting leaves it to be sent again, under the
-same id.
+Deliveries are made from the event log, so an event is sent only after its transaction has committed: a receiver that
+learns that a job has ended can start the next one at once. The transaction that adds deliveries also moves the
+webhook's cursor in the log, so each event becomes exactly one delivery, despite crashes and concurrent processes.
+Sending is at least once: an attempt is claimed for `LEASE`. If its process dies before it records the result, another
+process sends the message again, with the same message id.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-LEASE = timedelta(seconds=60)  # far longer than an attempt may take
+LEASE = timedelta(seconds=60)  # far longer than the timeout of an attempt
 MAX_CONCURRENT_ATTEMPTS = 2  # attempts for one webhook, in all processes together
 MAX_CONCURRENT_PROBES = 1  # attempts for one webhook while it fails
-LOG_PAGE_SIZE = 100  # lines of the log that are looked at for one transaction
+LOG_PAGE_SIZE = 100  # lines of the log read for one transaction
 UNREADABLE_RETRY_DELAY = timedelta(seconds=1)
 MAX_DELIVERY_ID = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A delivery that is ours to send."""
+    """A claimed delivery, with everything that is needed to send it."""
 
     delivery: int
     webhook: int
@@ -61,42 +61,41 @@ class Attempt:
     secrets: tuple[str, ...]
     message_id: str
     body: str
-    attempt_number: int  # with this one
+    attempt_number: int  # 1 for the first
     fence: int
     claimed_at: Moment
 
     @property
     def headers(self) -> dict[str, str]:
-        """What proves where it comes from; the time is that of the attempt."""
+        """The signature headers; their timestamp is the time of the claim."""
         return signing.sign(self.secrets, self.message_id, self.claimed_at // 1_000_000, self.body.encode())
 
 
 class DeliveryOutbox:
-    """The outbox of one database."""
-
     def __init__(self, database: Database, log: EventLog, cipher: SecretCipher) -> None:
         self._database = database
         self._log = log
         self._cipher = cipher
 
-    # ---------------------------------------------------------------- from the log
-
     def collect_events(self) -> timedelta | None:
-        """Make deliveries of new events; return when there may be more, None if nobody knows."""
+        """Add deliveries for new events.
+
+        Returns the time until more events may be readable; None: not before the next commit.
+        """
         with self._database.reading() as tx:
             cursors: dict[str, list[int]] = defaultdict(list)
             for webhook, cursor in tx.run(sql.SELECT_CURSORS):
                 cursors[cursor].append(webhook)
-        wishes = set()
+        delays = set()
         for cursor, webhooks in cursors.items():
             page = self._read_log(Cursor.parse(cursor))
             if str(page.cursor) != cursor:
                 self._add_deliveries(cursor, webhooks, page)
-            wishes |= {timedelta()} if page.has_more else {UNREADABLE_RETRY_DELAY} if page.has_unreadable else set()
-        return min(wishes, default=None)
+            delays |= {timedelta()} if page.has_more else {UNREADABLE_RETRY_DELAY} if page.has_unreadable else set()
+        return min(delays, default=None)
 
     def _read_log(self, cursor: Cursor) -> LogPage:
-        """Read on; where events were removed that nobody has looked at, with the oldest that is left."""
+        """Read the next page. If retention removed unread events, continue with the oldest that is left."""
         page = self._log.read(cursor, LOG_PAGE_SIZE)
         if not page.reset:
             return page
@@ -109,27 +108,22 @@ class DeliveryOutbox:
         def work(tx: Transaction) -> None:
             rows = []
             for webhook, types, bases in tx.run(sql.MOVE_CURSOR, moves):
-                wanted = WebhookFilter.from_columns(types, bases)
-                rows += [
-                    _make_delivery_row(webhook, event)
-                    for event in page.events
-                    if wanted.matches(event.type, event.base)
-                ]
+                filter_ = WebhookFilter.from_columns(types, bases)
+                matching = (event for event in page.events if filter_.matches(event.type, event.base))
+                rows += [_make_delivery_row(webhook, event) for event in matching]
             tx.run(sql.ADD_DELIVERIES, rows)
 
         self._database.write(work, durable=True)
 
-    # ---------------------------------------------------------------- attempts
-
     def claim(self, limit: int) -> list[Attempt]:
-        """Take deliveries that are due, at most so many, and at most `AT_ONCE` of a webhook in all processes."""
+        """Claim at most `limit` due deliveries; of one webhook at most `MAX_CONCURRENT_ATTEMPTS` in all processes."""
         if limit < 1:
             return []
         claimed = self._database.write(lambda tx: _claim_due(tx, limit), durable=False)
         return [attempt for attempt in map(self._decrypt_secrets, claimed) if attempt is not None]
 
     def _decrypt_secrets(self, attempt: Attempt) -> Attempt | None:
-        """Return an attempt that can be signed; without its secret it has failed."""
+        """Return the attempt with readable secrets. If they cannot be decrypted, record a failure and return None."""
         try:
             return replace(attempt, secrets=tuple(map(self._cipher.decrypt, attempt.secrets)))
         except BadSecretKey as error:
@@ -138,9 +132,12 @@ class DeliveryOutbox:
             return None
 
     def record_result(self, attempt: Attempt, answer: AttemptResult, chance: float) -> None:
-        """Write down what came of an attempt; of one that somebody took over, only what it tells of the receiver."""
+        """Record the result of an attempt.
+
+        If another process has taken the delivery over, only the health of the webhook is updated.
+        """
         decision = decide_retry(answer, attempt.attempt_number, chance)
-        told: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "delivery": attempt.delivery,
             "fence": attempt.fence,
             "status": answer.status,
@@ -149,10 +146,10 @@ class DeliveryOutbox:
 
         def work(tx: Transaction) -> str | None:
             if decision.outcome is AttemptOutcome.RETRY:
-                tx.run(sql.POSTPONE_DELIVERY, wait=micros(decision.delay), **told)
+                tx.run(sql.POSTPONE_DELIVERY, wait=micros(decision.delay), **columns)
             else:
                 state = DeliveryState.SENT if decision.outcome is AttemptOutcome.SENT else DeliveryState.FAILED
-                tx.run(sql.END_DELIVERY, state=str(state), **told)
+                tx.run(sql.END_DELIVERY, state=str(state), **columns)
             return _update_webhook_health(tx, attempt.webhook, decision.outcome, answer, chance)
 
         disabled = self._database.write(work, durable=True)
@@ -165,22 +162,13 @@ class DeliveryOutbox:
             log.warning("webhook.disabled webhook=%d reason=%s", attempt.webhook, disabled)
 
     def delay_until_due(self) -> timedelta | None:
-        """Return how long it is until something is to be sent; None if nothing waits."""
+        """Return the time until the next delivery is due; None if none waits."""
         with self._database.reading() as tx:
             ((now, due),) = tx.run(sql.SELECT_NEXT_DUE)
         return None if due is None else timedelta(microseconds=max(0, due - now))
 
-    # ---------------------------------------------------------------- for people
-
-    def get(self, id_: int) -> Delivery:
-        """Read a delivery, or raise `UnknownDelivery`."""
-        with self._database.reading() as tx:
-            return _read_delivery(tx, id_)
-
-    def list_for_webhook(
-        self, webhook: int, *, state: DeliveryState | None = None, before: int | None = None, limit: int = 50
-    ) -> list[Delivery]:
-        """Read the deliveries of a webhook, newest first; `before` is the last of the page before."""
+    def list_for_webhook(self, webhook: int, *, before: int | None = None, limit: int = 50) -> list[Delivery]:
+        """Return deliveries of a webhook, newest first; `before` is the last id of the previous page."""
         with self._database.reading() as tx:
             if not tx.run(sql.READ_WEBHOOK, id=webhook):
                 raise UnknownWebhook(webhook)
@@ -188,81 +176,83 @@ class DeliveryOutbox:
                 sql.LIST_DELIVERIES,
                 webhook=webhook,
                 before=MAX_DELIVERY_ID if before is None else before,
-                state=None if state is None else str(state),
                 limit=limit,
             )
         return [_row_to_delivery(row) for row in rows]
 
     def redeliver(self, id_: int) -> Delivery:
-        """Send a delivery once more, at once and under the same id, whatever became of it."""
+        """Queue a delivery for an immediate attempt with the same message id, whatever its state.
+
+        A delivery that is being sent at this moment stays as it is.
+        """
 
         def work(tx: Transaction) -> Delivery:
-            found = _read_delivery(tx, id_)
-            ((_, *_, disabled_at, _, _, _),) = tx.run(sql.LOCK_WEBHOOK, id=found.webhook)
+            delivery = _read_delivery(tx, id_)
+            ((disabled_at,),) = tx.run(sql.LOCK_WEBHOOK, id=delivery.webhook)
             if disabled_at is not None:
                 raise StateConflict("webhook_disabled", "The webhook is disabled; enable it, then deliver once more.")
-            tx.run(sql.PROBE_NOW, id=found.webhook)
+            tx.run(sql.PROBE_NOW, id=delivery.webhook)
             tx.run(sql.REQUEUE_DELIVERY, delivery=id_)
             return _read_delivery(tx, id_)
 
         return self._database.write(work, durable=True)
 
     def sweep(self, keep: timedelta, limit: int = 500) -> int:
-        """Remove what ended longer ago than `keep`, and what is left of deleted webhooks; return how many."""
+        """Remove deliveries that ended longer ago than `keep`, and the rows of deleted webhooks.
+
+        Returns the number of removed deliveries.
+        """
 
         def work(tx: Transaction) -> int:
-            sweeps = (sql.DELETE_ENDED_DELIVERIES, sql.DELETE_STRANDED_DELIVERIES, sql.DELETE_ORPHANED_DELIVERIES)
-            swept = sum(len(tx.run(one, keep=micros(keep), limit=limit)) for one in sweeps)
+            statements = (sql.DELETE_ENDED_DELIVERIES, sql.DELETE_STRANDED_DELIVERIES, sql.DELETE_ORPHANED_DELIVERIES)
+            removed = sum(len(tx.run(statement, keep=micros(keep), limit=limit)) for statement in statements)
             tx.run(sql.DELETE_REMOVED_WEBHOOKS)
             tx.run(sql.CLEAR_EXPIRED_SECRETS)
-            return swept
+            return removed
 
         return self._database.write(work, durable=False)
 
 
 def _make_delivery_row(webhook: int, event: PublicEvent) -> list[Any]:
-    """Show a delivery to the statement that adds it; what is sent is fixed here."""
-    shown = event.to_dict()
-    body = json.dumps({"type": event.type, "timestamp": shown["at"], "data": shown}, ensure_ascii=False)
+    """Return the row of a delivery. Its body is fixed here and the same at each attempt."""
+    data = event.to_dict()
+    body = json.dumps({"type": event.type, "timestamp": data["at"], "data": data}, ensure_ascii=False)
     return [webhook, event.id, signing.new_message_id(), event.type, event.base, body]
 
 
 def _claim_due(tx: Transaction, limit: int) -> list[Attempt]:
-    found = tx.run(sql.LOCK_DUE_WEBHOOKS, limit=limit)
-    held = dict(tx.run(sql.COUNT_CLAIMED_DELIVERIES, [[row[0]] for row in found]))
+    webhooks = tx.run(sql.LOCK_DUE_WEBHOOKS, limit=limit)
+    claimed = dict(tx.run(sql.COUNT_CLAIMED_DELIVERIES, [[row[0]] for row in webhooks]))
     attempts: list[Attempt] = []
-    for webhook, url, types, bases, failures, *secrets in found:
-        most = MAX_CONCURRENT_PROBES if failures else MAX_CONCURRENT_ATTEMPTS
-        room = min(most - held.get(webhook, 0), limit - len(attempts))
+    for webhook, url, failures, *secrets in webhooks:
+        allowed = MAX_CONCURRENT_PROBES if failures else MAX_CONCURRENT_ATTEMPTS
+        room = min(allowed - claimed.get(webhook, 0), limit - len(attempts))
         if room < 1:
             continue
-        rows = tx.run(sql.CLAIM_DELIVERIES, webhook=webhook, limit=room, lease=micros(LEASE))
-        wanted = WebhookFilter.from_columns(types, bases)
-        # What the webhook no longer wants since it was changed never leaves.
-        tx.run(sql.DELETE_DELIVERIES, [[row[0]] for row in rows if not wanted.matches(row[2], row[3])])
         attempts += [
             Attempt(
                 delivery=id_,
                 webhook=webhook,
                 url=url,
                 secrets=tuple(secret for secret in secrets if secret is not None),
-                message_id=message,
+                message_id=message_id,
                 body=body,
-                attempt_number=count,
+                attempt_number=attempt_number,
                 fence=fence,
-                claimed_at=at,
+                claimed_at=claimed_at,
             )
-            for id_, message, type_, base, body, count, fence, at in rows
-            if wanted.matches(type_, base)
+            for id_, message_id, body, attempt_number, fence, claimed_at in tx.run(
+                sql.CLAIM_DELIVERIES, webhook=webhook, limit=room, lease=micros(LEASE)
+            )
         ]
     return attempts
 
 
 def _update_webhook_health(
-    tx: Transaction, webhook: int, verdict: AttemptOutcome, answer: AttemptResult, chance: float
+    tx: Transaction, webhook: int, outcome: AttemptOutcome, answer: AttemptResult, chance: float
 ) -> str | None:
-    """Count failures in a row and pause the webhook; return why it was disabled, if it was."""
-    if verdict is AttemptOutcome.SENT:
+    """Count consecutive failures and pause the webhook; return the reason if this disables it."""
+    if outcome is AttemptOutcome.SENT:
         tx.run(sql.RESET_FAILURES, id=webhook)
         return None
     counted = tx.run(sql.COUNT_FAILURE, id=webhook)
@@ -270,7 +260,7 @@ def _update_webhook_health(
         tx.run(sql.PAUSE_WEBHOOK, id=webhook, wait=micros(pause_after_failure(answer, counted[0][0], chance)))
     reason = (
         DISABLED_GONE
-        if verdict is AttemptOutcome.GONE
+        if outcome is AttemptOutcome.GONE
         else DISABLED_FAILING
         if counted and should_disable(*counted[0])
         else None

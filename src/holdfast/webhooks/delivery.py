@@ -1,4 +1,4 @@
-"""A delivery, as it is stored and shown."""
+"""The value type of a delivery, as it is stored and shown."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Delivery:
 
     id: int
     webhook: int
-    event: str  # its place in the log
+    event: str  # the id of the event
     message: str  # the header webhook-id
     type: str
     state: str
     attempts: int
-    status: int | None  # what the last attempt was answered
-    reason: str | None  # why it failed
+    status: int | None  # HTTP status of the last attempt; None: no answer
+    reason: str | None  # why the last attempt failed
     created_at: datetime
     tried_at: datetime | None
     next_at: datetime | None

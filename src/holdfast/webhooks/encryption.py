@@ -2,8 +2,8 @@
 
 The key comes from `HOLDFAST_SECRET_KEY`, or from a file in the home folder that is created on first use. Several keys
 may be given: the first encrypts, all of them decrypt. Each ciphertext names its key by a fingerprint, so a wrong key is
-recognised. Whoever writes holds one lock per database and reads the keys inside it, so no secret is ever written under
-a key that a rotation is about to drop.
+recognised. A writer takes one lock per database and reads the keys while it holds it, so no secret is written under a
+key that a concurrent rotation drops.
 """
 
 from __future__ import annotations
@@ -37,21 +37,19 @@ KEY_DERIVATION_PREFIX = b"holdfast webhook secrets\n"
 
 @dataclass(frozen=True)
 class EncryptionKey:
-    """One key; its text is never shown."""
+    """One key. Its text is never printed or logged."""
 
     text: str
 
     @cached_property
     def fingerprint(self) -> str:
-        """Name the key without telling it."""
+        """Identifies the key without revealing it."""
         return sha256(b"fingerprint\n" + self._derived_key).hexdigest()[:12]
 
     def encrypt(self, secret: str) -> str:
-        """Encrypt a secret."""
         return f"{CIPHERTEXT_PREFIX}:{self.fingerprint}:{self._fernet.encrypt(secret.encode()).decode()}"
 
     def decrypt(self, token: str) -> str:
-        """Decrypt what this key has encrypted."""
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - slow to import, and an extra
 
         try:
@@ -85,10 +83,8 @@ class SecretCipher:
         self._path = home / KEY_FILE
         self._keys_by_fingerprint: dict[str, EncryptionKey] = {}
 
-    # ------------------------------------------------------------ reading
-
     def decrypt(self, stored: str) -> str:
-        """Return a secret; one that was stored before secrets were encrypted is returned as it is."""
+        """Return a secret. A plaintext secret of an older version is returned unchanged."""
         if not _is_encrypted(stored):
             return stored
         _, fingerprint, token = stored.split(":", 2)
@@ -98,14 +94,12 @@ class SecretCipher:
             raise self._make_wrong_key_error({fingerprint})
         return self._keys_by_fingerprint[fingerprint].decrypt(token)
 
-    # ------------------------------------------------------------ writing
-
     def encrypt(self, tx: Transaction, secret: str) -> str:
-        """Encrypt a secret within the transaction that stores it."""
+        """Encrypt a secret; call it in the transaction that stores the result."""
         return self._require_current_key(tx).encrypt(secret)
 
     def encrypt_plaintext(self, database: Database) -> int:
-        """Encrypt what was stored before secrets were encrypted; return how many webhooks that were."""
+        """Encrypt plaintext secrets of an older version; return the number of webhooks that had one."""
 
         def plain(row: Sequence[Any]) -> bool:
             return any(one is not None and not _is_encrypted(one) for one in row[1:])
@@ -120,7 +114,7 @@ class SecretCipher:
         return database.write(work, durable=True)
 
     def rotate_key(self, database: Database) -> int:
-        """Encrypt all secrets with a new key; return how many webhooks that were.
+        """Encrypt all secrets with a new key; return the number of webhooks.
 
         With a key file: a new key is added to the file, then everything is encrypted with it in one transaction, then
         the old keys are removed from the file. Interrupted at any point, every secret is readable with a key in the
@@ -133,13 +127,8 @@ class SecretCipher:
             database.write(self._drop_old_keys, durable=True)
         return count
 
-    @property
-    def uses_key_file(self) -> bool:
-        """The key is in a file of ours, and not in the settings."""
-        return not self._configured_keys
-
     def _require_current_key(self, tx: Transaction) -> EncryptionKey:
-        """Return the key that encrypts; the first ever is created here, unless secrets of another key are stored."""
+        """Return the encryption key; create the first one, unless stored secrets need an unknown key."""
         _lock_keys(tx)
         stored = {
             one.split(":", 2)[1] for row in tx.run(sql.SELECT_SECRETS) for one in row[1:] if one and _is_encrypted(one)
@@ -167,10 +156,8 @@ class SecretCipher:
         if all(one.startswith(f"{CIPHERTEXT_PREFIX}:{newest.fingerprint}:") for one in stored):
             self._save_keys([newest])
 
-    # ------------------------------------------------------------ keys
-
     def _load_keys(self) -> tuple[EncryptionKey, ...]:
-        """Read the keys as they are now; keys that were known before are still known."""
+        """Read the keys again. Keys from earlier reads stay usable for decryption."""
         keys = self._configured_keys
         if not keys:
             restrict_to_owner(self._path)
@@ -188,7 +175,7 @@ class SecretCipher:
         return keys
 
     def _create_key_file(self) -> EncryptionKey:
-        """Create the key file; of two processes that do so at once one wins, and both use its key."""
+        """Create the key file. If two processes do so at once, one file wins and both use its key."""
         with (
             self._temporary_key_file([EncryptionKey(_generate_key())]) as draft,
             suppress(FileExistsError),
@@ -210,7 +197,7 @@ class SecretCipher:
 
     @contextmanager
     def _temporary_key_file(self, keys: Sequence[EncryptionKey]) -> Iterator[Path]:
-        """Write keys beside the key file; what the block does with them survives a power cut."""
+        """Write keys to a temporary file beside the key file. After the block, the folder is synced to disk."""
         draft = self._path.with_name(f"{KEY_FILE}.{secrets.token_hex(4)}.new")
         try:
             with reporting_full_disk("in the home folder (HOLDFAST_HOME)"):
@@ -251,7 +238,7 @@ def _is_encrypted(stored: str) -> bool:
 
 
 def _lock_keys(tx: Transaction) -> None:
-    """Let one process at a time encrypt; on SQLite only one writes anyway."""
+    """Serialise encryption across processes. On SQLite, write transactions are serial anyway."""
     if tx.connection.dialect.name == "postgresql":
         tx.run_sql(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK_ID})")
 
@@ -261,7 +248,7 @@ def _generate_key() -> str:
 
 
 def _parse_keys(given: Sequence[str]) -> list[str]:
-    """Return the keys in a setting or a file; one that is short can be guessed."""
+    """Return the keys in a setting or a file; refuse short keys, because they can be guessed."""
     texts = [text.strip() for text in given if text.strip()]
     if any(len(text) < MIN_KEY_LENGTH for text in texts):
         raise BadSettings(

@@ -1,7 +1,7 @@
-"""Webhooks: who is told of what, and how they know that it was us.
+"""Registered webhooks: address, event types, bases and signing secret.
 
-A webhook is told of events that come after it was made. Its secret is shown when it is made or replaced; a replaced one
-signs beside the new one until it is removed, or for a day.
+A webhook receives only events that follow its creation. Its secret is returned when it is created or replaced, and
+never again. After a replacement, messages carry signatures of both secrets for a day.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import ipaddress
 import json
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Moment, micros
@@ -35,42 +34,30 @@ ANY_EVENT_TYPE = "*"
 DISABLED_BY_USER, DISABLED_GONE, DISABLED_FAILING = "asked", "gone", "failing"  # why a webhook is disabled
 
 
-class Unchanged(Enum):
-    """Stands for what is not to be changed, where `None` means something."""
-
-    UNCHANGED = "same"
-
-
-UNCHANGED = Unchanged.UNCHANGED
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookFilter:
-    """Which events somebody is told of."""
+    """Which events a webhook receives."""
 
     types: tuple[str, ...]  # `job.success`, `job.*` or `*`
-    bases: frozenset[int] | None = None  # None: all, also later ones, and what belongs to none
+    bases: frozenset[int] | None = None  # None: all bases, also future ones, and events without a base
 
     def matches(self, type_: str, base: str | None) -> bool:
-        """Tell whether an event of this type in this base is wanted."""
         if self.bases is not None and base not in {str(id_) for id_ in self.bases}:
             return False
         return any(_matches_type(pattern, type_) for pattern in self.types)
 
     @classmethod
     def from_columns(cls, types: str, bases: str | None) -> WebhookFilter:
-        """Read what is stored."""
         return cls(types=tuple(json.loads(types)), bases=None if bases is None else frozenset(json.loads(bases)))
 
     def to_columns(self) -> dict[str, str | None]:
-        """Return what is stored."""
         bases = None if self.bases is None else json.dumps(sorted(self.bases))
         return {"types": json.dumps(self.types), "bases": bases}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredWebhook:
-    """A receiver; its secrets are not shown."""
+    """A registered webhook, without its secrets."""
 
     id: int
     url: str
@@ -79,20 +66,17 @@ class StoredWebhook:
     created_at: Moment
     failures: int  # attempts in a row that failed
     failing_since: Moment | None
-    retry_at: Moment | None  # while it fails: when the next message is sent as a probe
+    retry_at: Moment | None  # while it fails: when the next probe is sent
     waiting: int  # messages that are not sent yet
     disabled_at: Moment | None
-    disabled_reason: str | None  # asked, gone (the receiver said so), failing (for days)
-    old_secret_until: Moment | None  # the secret before signs, too
+    disabled_reason: str | None  # asked (by a user), gone (status 410), failing (for days)
 
     @property
     def enabled(self) -> bool:
-        """Something is sent there."""
         return self.disabled_at is None
 
     @property
     def state(self) -> WebhookState:
-        """Whether messages reach it."""
         if not self.enabled:
             return WebhookState.DISABLED
         return WebhookState.FAILING if self.failures else WebhookState.HEALTHY
@@ -107,20 +91,18 @@ class WebhookRepository:
         self._cipher = cipher
         self._address_policy = reach
 
-    def create(
-        self, url: str, types: Sequence[str], bases: Collection[int] | None = None, secret: str | None = None
-    ) -> tuple[StoredWebhook, str]:
-        """Make a webhook that is told of what comes from now on; return it with its secret."""
-        given = {"url": self._normalize_url(url), **_make_filter(types, bases).to_columns()}
-        key = signing.new_secret() if secret is None else signing.check_secret(secret)
+    def create(self, url: str, types: Sequence[str], bases: Collection[int] | None = None) -> tuple[StoredWebhook, str]:
+        """Register a webhook for all events from now on; return it with its secret."""
+        columns = {"url": self._normalize_url(url), **_make_filter(types, bases).to_columns()}
+        secret = signing.new_secret()
         cursor = str(self._log.newest_cursor())
 
         def work(tx: Transaction) -> StoredWebhook:
-            stored = self._cipher.encrypt(tx, key)
-            ((id_,),) = tx.run(sql.CREATE_WEBHOOK, secret=stored, cursor=cursor, **given)
+            encrypted = self._cipher.encrypt(tx, secret)
+            ((id_,),) = tx.run(sql.CREATE_WEBHOOK, secret=encrypted, cursor=cursor, **columns)
             return _read_webhook(tx, id_)
 
-        return self._database.write(work, durable=True), key
+        return self._database.write(work, durable=True), secret
 
     def get(self, id_: int) -> StoredWebhook:
         """Read a webhook, or raise `UnknownWebhook`."""
@@ -128,65 +110,34 @@ class WebhookRepository:
             return _read_webhook(tx, id_)
 
     def list_all(self) -> list[StoredWebhook]:
-        """Read all webhooks, oldest first."""
+        """Return all webhooks, oldest first."""
         with self._database.reading() as tx:
             return [_row_to_webhook(row) for row in tx.run(sql.LIST_WEBHOOKS)]
 
-    def change(
-        self,
-        id_: int,
-        *,
-        url: str | None = None,
-        types: Sequence[str] | None = None,
-        bases: Collection[int] | Unchanged | None = UNCHANGED,
-    ) -> StoredWebhook:
-        """Change what is named; what waits goes to the new address, and is not sent if it is no longer wanted."""
-        place = None if url is None else self._normalize_url(url)
-
-        def work(tx: Transaction) -> StoredWebhook:
-            before = _read_webhook(tx, id_, sql.LOCK_WEBHOOK)
-            wanted = _make_filter(types or before.types, before.bases if isinstance(bases, Unchanged) else bases)
-            tx.run(sql.CHANGE_WEBHOOK, id=id_, url=place or before.url, **wanted.to_columns())
-            return _read_webhook(tx, id_)
-
-        return self._database.write(work, durable=True)
-
     def disable(self, id_: int) -> StoredWebhook:
-        """Send nothing more there until it is enabled."""
+        """Stop sending until the webhook is enabled again. Waiting deliveries stay."""
         return self._update(sql.DISABLE_WEBHOOK, id_, reason=DISABLED_BY_USER)
 
-    def enable(self, id_: int, *, catch_up: bool = False) -> StoredWebhook:
-        """Send again: what was waiting, and what comes from now on; `catch_up` also what came meanwhile."""
-        return self._update(sql.ENABLE_WEBHOOK, id_, cursor=None if catch_up else str(self._log.newest_cursor()))
+    def enable(self, id_: int) -> StoredWebhook:
+        """Send waiting deliveries and new events again. Events from the time it was disabled are skipped."""
+        return self._update(sql.ENABLE_WEBHOOK, id_, cursor=str(self._log.newest_cursor()))
 
     def delete(self, id_: int) -> None:
-        """Remove a webhook with all its deliveries; one that is under way at this moment may still arrive."""
+        """Remove a webhook with its deliveries. An attempt that is running may still arrive."""
         if not self._database.write(lambda tx: tx.run(sql.DELETE_WEBHOOK, id=id_), durable=True):
             raise UnknownWebhook(id_)
 
-    def rotate_secret(self, id_: int, secret: str | None = None) -> str:
-        """Replace the secret and return the new one; both sign for a day, or until `forget_old_secret`."""
-        key = signing.new_secret() if secret is None else signing.check_secret(secret)
+    def rotate_secret(self, id_: int) -> str:
+        """Replace the secret and return the new one. The old one signs, too, for `SECRET_OVERLAP`."""
+        secret = signing.new_secret()
 
         def work(tx: Transaction) -> None:
-            stored = self._cipher.encrypt(tx, key)
-            if not tx.run(sql.ROTATE_SECRET, id=id_, secret=stored, overlap=micros(SECRET_OVERLAP)):
+            encrypted = self._cipher.encrypt(tx, secret)
+            if not tx.run(sql.ROTATE_SECRET, id=id_, secret=encrypted, overlap=micros(SECRET_OVERLAP)):
                 raise UnknownWebhook(id_)
 
         self._database.write(work, durable=True)
-        return key
-
-    def encrypt_plaintext(self) -> int:
-        """Encrypt secrets that were stored before secrets were encrypted; return how many webhooks had one."""
-        return self._cipher.encrypt_plaintext(self._database)
-
-    def rotate_key(self) -> int:
-        """Encrypt all secrets with a new key; return how many webhooks there are."""
-        return self._cipher.rotate_key(self._database)
-
-    def forget_old_secret(self, id_: int) -> StoredWebhook:
-        """Let only the newest secret sign."""
-        return self._update(sql.CLEAR_OLD_SECRET, id_)
+        return secret
 
     def _update(self, statement: Any, id_: int, **values: Any) -> StoredWebhook:
         def work(tx: Transaction) -> StoredWebhook:
@@ -196,12 +147,12 @@ class WebhookRepository:
         return self._database.write(work, durable=True)
 
     def _normalize_url(self, url: str) -> str:
-        """Write an address one way and refuse one with a secret.
+        """Return an address in normal form; refuse an address that contains a secret.
 
-        An address that is a number is judged at once, a name each time something is sent.
+        The address policy is applied here only to an IP address. A host name is resolved and checked at each attempt.
         """
         parameter = find_secret(url)
-        if parameter not in (None, "user"):  # a user name is refused below, as in every address
+        if parameter not in (None, "user"):  # `Url.parse` refuses a user name
             raise BadRequest(
                 f"The address holds a secret in its parameter {parameter!r}, which would be stored as plain text. "
                 "Nothing was stored; write it without the parameter, and let the receiver check the signature.",
@@ -209,15 +160,15 @@ class WebhookRepository:
                 parameter=parameter,
             )
         try:
-            here = Url.parse(url)
+            parsed = Url.parse(url)
             try:
-                address = ipaddress.ip_address(here.host)
+                address = ipaddress.ip_address(parsed.host)
             except ValueError:
-                return str(here)
-            self._address_policy.require_allowed(here.host, here.port, address)
+                return str(parsed)
+            self._address_policy.require_allowed(parsed.host, parsed.port, address)
         except Permanent as refusal:
             raise BadRequest(f"Nothing can be sent there. {refusal}", refusal.code, **refusal.params) from None
-        return str(here)
+        return str(parsed)
 
 
 def _matches_type(pattern: str, type_: str) -> bool:
@@ -245,22 +196,22 @@ def _make_filter(types: Sequence[str], bases: Collection[int] | None) -> Webhook
     return WebhookFilter(types=tuple(dict.fromkeys(types)), bases=None if bases is None else frozenset(bases))
 
 
-def _read_webhook(tx: Transaction, id_: int, statement: Any = sql.READ_WEBHOOK) -> StoredWebhook:
-    rows = tx.run(statement, id=id_)
+def _read_webhook(tx: Transaction, id_: int) -> StoredWebhook:
+    rows = tx.run(sql.READ_WEBHOOK, id=id_)
     if not rows:
         raise UnknownWebhook(id_)
     return _row_to_webhook(rows[0])
 
 
 def _row_to_webhook(row: Sequence[Any]) -> StoredWebhook:
-    now, id_, url, types, bases, created_at, failures, failing_since, retry_at, *rest = row
-    disabled_at, disabled_reason, old_until, waiting = rest
-    wanted = WebhookFilter.from_columns(types, bases)
+    id_, url, types, bases, created_at, failures, failing_since, retry_at, *rest = row
+    disabled_at, disabled_reason, waiting = rest
+    filter_ = WebhookFilter.from_columns(types, bases)
     return StoredWebhook(
         id=id_,
         url=url,
-        types=wanted.types,
-        bases=wanted.bases,
+        types=filter_.types,
+        bases=filter_.bases,
         created_at=created_at,
         failures=failures,
         failing_since=failing_since,
@@ -268,5 +219,4 @@ def _row_to_webhook(row: Sequence[Any]) -> StoredWebhook:
         waiting=waiting,
         disabled_at=disabled_at,
         disabled_reason=disabled_reason,
-        old_secret_until=old_until if old_until is not None and old_until > now else None,
     )

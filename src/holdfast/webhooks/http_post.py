@@ -1,7 +1,8 @@
-"""One attempt to tell a receiver, within limits of time and size, and only where it may be.
+"""Sends one message to a webhook, with limits of time and size, and only to allowed addresses.
 
-The address is resolved and judged anew each time: a name that was public when the webhook was made may lead into this
-network today. No redirect is followed, no proxy asked, and of the answer only its status is kept.
+The host name is resolved and checked at each attempt, because a name that was public when the webhook was created may
+resolve to an address of this network later (DNS rebinding). Redirects are not followed and proxies are not used. Only
+the status of the response is kept.
 """
 
 from __future__ import annotations
@@ -26,31 +27,29 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Moment
 
-TIMEOUT_SECONDS = 10.0  # from the lookup of the name to the end of the answer
-MAX_RESPONSE_BYTES = 1 << 16  # that are read, and thrown away, so that the receiver can finish
+TIMEOUT_SECONDS = 10.0  # from the name lookup to the end of the response
+MAX_RESPONSE_BYTES = 1 << 16  # read and discarded, so that the receiver can finish writing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostOptions:
-    """How receivers are reached."""
-
     reach: Reach = PUBLIC_ONLY
     resolve: Resolver = resolve_host
     tls: ssl.SSLContext | None = None
     timeout_seconds: float = TIMEOUT_SECONDS
 
 
-def post(line: PostOptions, url: str, headers: Mapping[str, str], body: bytes, now: Moment) -> AttemptResult:
-    """Send once; never raises for what the receiver or the network does."""
+def post(options: PostOptions, url: str, headers: Mapping[str, str], body: bytes, now: Moment) -> AttemptResult:
+    """Send a message once. Errors of the receiver and the network are results, not exceptions."""
     try:
         with open_response(
             "POST",
             Url.parse(url),
             {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers},
-            Deadline(line.timeout_seconds),
-            reach=line.reach,
-            resolve=line.resolve,
-            tls=line.tls,
+            Deadline(options.timeout_seconds),
+            reach=options.reach,
+            resolve=options.resolve,
+            tls=options.tls,
             content=body,
         ) as response:
             wait = parse_retry_after(parse_headers(response.headers).get("retry-after", ""), as_datetime(now))
@@ -60,11 +59,11 @@ def post(line: PostOptions, url: str, headers: Mapping[str, str], body: bytes, n
         return AttemptResult(reason=error.code)
 
 
-def _drain_response(answer: httpcore2.Response) -> None:
-    """Let the receiver say what it has to say; its status alone counts, whatever becomes of the rest."""
+def _drain_response(response: httpcore2.Response) -> None:
+    """Read the body and ignore its errors: only the status counts."""
     size = 0
     with suppress(httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, WorkError):
-        for piece in answer.iter_stream():
+        for piece in response.iter_stream():
             size += len(piece)
             if size > MAX_RESPONSE_BYTES:
                 return

@@ -1,7 +1,7 @@
-"""Sends what is due, a few at once, so that a slow receiver does not hold up the others.
+"""Sends due deliveries in a thread pool, so that a slow receiver does not delay the others.
 
-A step makes deliveries of new events, claims as many as there are threads free, and does not wait for them. Whoever
-has finished wakes the loop around it.
+A step adds deliveries for new events, claims one delivery for each free thread, and does not wait for them. A finished
+thread wakes the loop that calls `step`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 THREADS = 8
-MIN_STEP_INTERVAL = timedelta(seconds=1)  # between steps while something is due that cannot be begun yet
+MIN_STEP_INTERVAL = timedelta(seconds=1)  # between steps while a due delivery cannot be started
 
 
 class Sender:
-    """Any number may run side by side, in any number of processes."""
+    """Sends the deliveries of one outbox. Any number of senders may run, in any number of processes."""
 
     def __init__(
         self,
         deliveries: DeliveryOutbox,
-        line: PostOptions,
+        options: PostOptions,
         *,
         threads: int = THREADS,
         chance: Callable[[], float] = random.random,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._deliveries = deliveries
-        self._options = line
+        self._options = options
         self._threads = threads
         self._random = chance
         self._wake = wake
@@ -48,8 +48,8 @@ class Sender:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="holdfast-webhook")
 
     def step(self) -> timedelta | None:
-        """Begin what can be begun; return when to step again, None for not before somebody wakes."""
-        wishes = [self._deliveries.collect_events()]
+        """Start as many attempts as threads are free; return when to step again, None: when woken."""
+        delays = [self._deliveries.collect_events()]
         free = self._threads - len(self._in_flight)
         for attempt in self._deliveries.claim(free):
             future = self._pool.submit(self._send, attempt)
@@ -57,25 +57,24 @@ class Sender:
                 self._in_flight.add(future)
             future.add_done_callback(self._on_finished)
         due = self._deliveries.delay_until_due()
-        wishes.append(None if due is None else max(due, MIN_STEP_INTERVAL))
-        return min((wish for wish in wishes if wish is not None), default=None)
+        delays.append(None if due is None else max(due, MIN_STEP_INTERVAL))
+        return min((delay for delay in delays if delay is not None), default=None)
 
     def wait_until_idle(self) -> None:
-        """Wait until nothing is under way."""
         with self._mutex:
             pending = list(self._in_flight)
         wait(pending)
 
     def close(self) -> None:
-        """Finish what is under way, and send nothing more."""
+        """Wait for running attempts, and start no more."""
         self._pool.shutdown()
 
     def _send(self, attempt: Attempt) -> None:
         try:
             body = attempt.body.encode()
-            answer = post(self._options, attempt.url, attempt.headers, body, attempt.claimed_at)
-            self._deliveries.record_result(attempt, answer, self._random())
-        except Exception:  # it is sent again when the claim has run out
+            result = post(self._options, attempt.url, attempt.headers, body, attempt.claimed_at)
+            self._deliveries.record_result(attempt, result, self._random())
+        except Exception:  # sent again when the lease has expired
             log.exception("webhook.unnoted webhook=%d delivery=%d", attempt.webhook, attempt.delivery)
 
     def _on_finished(self, future: Future[None]) -> None:

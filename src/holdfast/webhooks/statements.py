@@ -1,7 +1,7 @@
-"""Every statement about webhooks and their deliveries.
+"""All statements about webhooks and their deliveries.
 
-Whoever claims or notes an attempt locks the webhook first, so that two processes never send more at once to a receiver
-than one would; on SQLite all writers take turns anyway.
+A transaction that claims or records an attempt locks the webhook first. This enforces the limit of concurrent attempts
+per webhook across processes; on SQLite all writers run one after the other anyway.
 """
 
 from __future__ import annotations
@@ -14,38 +14,40 @@ from holdfast.webhooks.tables import deliveries, webhooks
 
 _is_this_webhook = and_(webhooks.c.id == int_param("id"), webhooks.c.deleted_at.is_(None))
 _enabled = and_(webhooks.c.disabled_at.is_(None), webhooks.c.deleted_at.is_(None))
-_waiting = deliveries.c.state == literal_column("'waiting'")  # literal, so that partial indexes see it
+_waiting = deliveries.c.state == literal_column("'waiting'")  # a literal, so that partial indexes apply
 _of_webhook = deliveries.c.webhook_id == webhooks.c.id
 _due_webhook = or_(webhooks.c.retry_at.is_(None), webhooks.c.retry_at <= NOW)
 
 WEBHOOK_COLUMNS = (
     webhooks.c.id, webhooks.c.url, webhooks.c.types, webhooks.c.bases, webhooks.c.created_at, webhooks.c.failures,
     webhooks.c.failing_since, webhooks.c.retry_at, webhooks.c.disabled_at, webhooks.c.disabled_reason,
-    webhooks.c.old_until, select(func.count()).where(_of_webhook, _waiting).correlate(webhooks).scalar_subquery(),
+    select(func.count()).where(_of_webhook, _waiting).correlate(webhooks).scalar_subquery(),
 )  # fmt: skip
 
-# ---------------------------------------------------------------- webhooks
-
-_given = {name: text_param(name) for name in ("url", "types", "bases")}
 CREATE_WEBHOOK = (
     insert(webhooks)
-    .values(created_at=NOW, cursor=text_param("cursor"), secret=text_param("secret"), **_given)
+    .values(created_at=NOW, **{name: text_param(name) for name in ("url", "types", "bases", "cursor", "secret")})
     .returning(webhooks.c.id)
 )
-READ_WEBHOOK = select(NOW, *WEBHOOK_COLUMNS).where(_is_this_webhook)
-LOCK_WEBHOOK = select(NOW, *WEBHOOK_COLUMNS).where(_is_this_webhook).with_for_update()
-LIST_WEBHOOKS = select(NOW, *WEBHOOK_COLUMNS).where(webhooks.c.deleted_at.is_(None)).order_by(webhooks.c.id)
-CHANGE_WEBHOOK = update(webhooks).values(**_given).where(_is_this_webhook)
+READ_WEBHOOK = select(*WEBHOOK_COLUMNS).where(_is_this_webhook)
+LOCK_WEBHOOK = select(webhooks.c.disabled_at).where(_is_this_webhook).with_for_update()
+LIST_WEBHOOKS = select(*WEBHOOK_COLUMNS).where(webhooks.c.deleted_at.is_(None)).order_by(webhooks.c.id)
 DISABLE_WEBHOOK = (
     update(webhooks)
     .values(disabled_at=NOW, disabled_reason=text_param("reason"))
     .where(_is_this_webhook, webhooks.c.disabled_at.is_(None))
     .returning(webhooks.c.id)
 )
-_cursor = case((text_param("cursor").is_not(None), text_param("cursor")), else_=webhooks.c.cursor)
 ENABLE_WEBHOOK = (
     update(webhooks)
-    .values(disabled_at=None, disabled_reason=None, failures=0, failing_since=None, retry_at=None, cursor=_cursor)
+    .values(
+        disabled_at=None,
+        disabled_reason=None,
+        failures=0,
+        failing_since=None,
+        retry_at=None,
+        cursor=text_param("cursor"),
+    )
     .where(_is_this_webhook, webhooks.c.disabled_at.is_not(None))
 )
 DELETE_WEBHOOK = (
@@ -68,9 +70,6 @@ SELECT_SECRETS = (
 SET_SECRETS = (
     update(webhooks).values(secret=text_param("secret"), old_secret=text_param("old_secret")).where(_is_this_webhook)
 )
-CLEAR_OLD_SECRET = (
-    update(webhooks).values(old_secret=None, old_until=None).where(_is_this_webhook).returning(webhooks.c.id)
-)
 RESET_FAILURES = (
     update(webhooks)
     .values(failures=0, failing_since=None, retry_at=None)
@@ -82,15 +81,14 @@ COUNT_FAILURE = (
     .where(_is_this_webhook)
     .returning(webhooks.c.failures, webhooks.c.failing_since, NOW)
 )
-# Attempts that were under way together fail together: only the first of them lengthens the pause.
+# Concurrent attempts fail together: only the first failure lengthens the pause.
 PAUSE_WEBHOOK = update(webhooks).values(retry_at=NOW + int_param("wait")).where(_is_this_webhook, _due_webhook)
 PROBE_NOW = update(webhooks).values(retry_at=NOW).where(_is_this_webhook, ~_due_webhook)
 
-# ---------------------------------------------------------------- from the log to deliveries
-
 SELECT_CURSORS = select(webhooks.c.id, webhooks.c.cursor).where(_enabled).order_by(webhooks.c.id)
 _row = batch(id=int, before=str, after=str)
-# Who moves the cursor makes the deliveries, in the same transaction; whoever read the same events moves nothing.
+# The process that moves the cursor adds the deliveries in the same transaction. Another process that read the same
+# events finds the cursor moved and adds none.
 MOVE_CURSOR = (
     update(webhooks)
     .values(cursor=_row.c.after)
@@ -107,8 +105,6 @@ ADD_DELIVERIES = (
     .on_conflict_do_nothing()
 )
 
-# ---------------------------------------------------------------- attempts
-
 _free = or_(deliveries.c.until.is_(None), deliveries.c.until <= NOW)
 _due = and_(_waiting, deliveries.c.next_at <= NOW, _free)
 _first_due = select(func.min(deliveries.c.next_at)).where(_of_webhook, _due).correlate(webhooks).scalar_subquery()
@@ -116,8 +112,6 @@ LOCK_DUE_WEBHOOKS = (
     select(
         webhooks.c.id,
         webhooks.c.url,
-        webhooks.c.types,
-        webhooks.c.bases,
         webhooks.c.failures,
         webhooks.c.secret,
         case((webhooks.c.old_until > NOW, webhooks.c.old_secret), else_=null()),
@@ -128,7 +122,7 @@ LOCK_DUE_WEBHOOKS = (
     .with_for_update(skip_locked=True)
 )
 _row = batch(id=int)
-# Read after the lock, so that what another process claimed before is counted.
+# Read after the lock, so that claims of other processes are counted.
 COUNT_CLAIMED_DELIVERIES = (
     select(deliveries.c.webhook_id, func.count())
     .where(deliveries.c.webhook_id.in_(select(_row.c.id)), deliveries.c.until.is_not(None), deliveries.c.until > NOW)
@@ -150,8 +144,8 @@ CLAIM_DELIVERIES = (
     )
     .where(deliveries.c.id.in_(_next))
     .returning(
-        deliveries.c.id, deliveries.c.message, deliveries.c.type, deliveries.c.base, deliveries.c.body,
-        deliveries.c.attempts, deliveries.c.fence, deliveries.c.tried_at,
+        deliveries.c.id, deliveries.c.message, deliveries.c.body, deliveries.c.attempts, deliveries.c.fence,
+        deliveries.c.tried_at,
     )
 )  # fmt: skip
 _is_current_attempt = and_(deliveries.c.id == int_param("delivery"), deliveries.c.fence == int_param("fence"), _waiting)
@@ -174,15 +168,11 @@ POSTPONE_DELIVERY = (
     .where(_is_current_attempt)
     .returning(deliveries.c.id)
 )
-_row = batch(id=int)
-DELETE_DELIVERIES = delete(deliveries).where(deliveries.c.id.in_(select(_row.c.id)))
 _later = case((deliveries.c.until > deliveries.c.next_at, deliveries.c.until), else_=deliveries.c.next_at)
 _when = case((webhooks.c.retry_at > _later, webhooks.c.retry_at), else_=_later)
 SELECT_NEXT_DUE = (
     select(NOW, func.min(_when)).select_from(webhooks.join(deliveries, _of_webhook)).where(_enabled, _waiting)
 )
-
-# ---------------------------------------------------------------- for people
 
 _columns = (
     deliveries.c.id, deliveries.c.webhook_id, deliveries.c.event, deliveries.c.message, deliveries.c.type,
@@ -197,7 +187,6 @@ LIST_DELIVERIES = (
     _visible_deliveries.where(
         deliveries.c.webhook_id == int_param("webhook"),
         deliveries.c.id < int_param("before"),
-        or_(text_param("state").is_(None), deliveries.c.state == text_param("state")),
     )
     .order_by(deliveries.c.id.desc())
     .limit(LIMIT)
@@ -208,8 +197,6 @@ REQUEUE_DELIVERY = (
     .where(deliveries.c.id == int_param("delivery"), _free)
     .returning(deliveries.c.id)
 )
-
-# ---------------------------------------------------------------- sweeping
 
 _old = select(deliveries.c.id).where(
     deliveries.c.ended_at.is_not(None), deliveries.c.ended_at <= NOW - int_param("keep")

@@ -1,6 +1,6 @@
-"""The schema of webhooks and of what was and will be sent to them.
+"""The tables of webhooks and their deliveries.
 
-A webhook that is deleted is gone for everybody at once; its row goes when its deliveries are swept.
+A deleted webhook disappears from every read at once. Its row is removed after its deliveries.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ webhooks = Table(
     metadata,
     Column("id", IdType, primary_key=True),
     Column("url", Text, nullable=False),
-    Column("types", Text, nullable=False),  # JSON: types of events, or how they begin
-    Column("bases", Text),  # JSON: ids; NULL: all, also later ones
+    Column("types", Text, nullable=False),  # JSON: event types, or prefixes such as `job.*`
+    Column("bases", Text),  # JSON: ids; NULL: all bases, also future ones
     Column("secret", Text, nullable=False),
-    Column("old_secret", Text),  # signs, too, until its time is over
+    Column("old_secret", Text),  # signs, too, until `old_until`
     Column("old_until", BigInteger),
-    Column("cursor", Text, nullable=False),  # the last event that was looked at
-    Column("failures", Integer, nullable=False, server_default="0"),  # since the last success
+    Column("cursor", Text, nullable=False),  # the last event that was read
+    Column("failures", Integer, nullable=False, server_default="0"),  # consecutive, since the last success
     Column("failing_since", BigInteger),
     Column("disabled_at", BigInteger),
     Column("disabled_reason", Text),
     Column("deleted_at", BigInteger),
     Column("created_at", BigInteger, nullable=False),
-    Column("retry_at", BigInteger),  # while it fails: before this moment nothing is sent, then one message as a probe
+    Column("retry_at", BigInteger),  # while it fails: the time of the next probe; nothing is sent before
     CheckConstraint("(old_secret IS NULL) = (old_until IS NULL)", name="rotation"),
     CheckConstraint("(failures = 0) = (failing_since IS NULL)", name="failing"),
     CheckConstraint("(disabled_at IS NULL) = (disabled_reason IS NULL)", name="disabled"),
@@ -41,18 +41,18 @@ deliveries = Table(
     metadata,
     Column("id", IdType, primary_key=True),
     Column("webhook_id", IdType, ForeignKey("webhooks.id"), nullable=False),
-    Column("event", Text, nullable=False),  # its place in the log
-    Column("message", Text, nullable=False),  # the header webhook-id: the same at each attempt
+    Column("event", Text, nullable=False),  # the id of the event
+    Column("message", Text, nullable=False),  # the header webhook-id, the same at each attempt
     Column("type", Text, nullable=False),
-    Column("base", Text),  # NULL: it concerns the whole queue
+    Column("base", Text),  # NULL: the event concerns the whole queue
     Column("body", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("attempts", Integer, nullable=False, server_default="0"),  # counted when they begin
+    Column("attempts", Integer, nullable=False, server_default="0"),  # counted at the claim
     Column("fence", BigInteger, nullable=False, server_default="0"),  # rises at each attempt
-    Column("until", BigInteger),  # when whoever sends it is taken for dead
+    Column("until", BigInteger),  # end of the lease of the current attempt
     Column("next_at", BigInteger),
-    Column("status", Integer),  # what the last attempt was answered; NULL: nothing
-    Column("reason", Text),  # why it failed
+    Column("status", Integer),  # of the last attempt; NULL: no answer
+    Column("reason", Text),  # why the last attempt failed
     Column("created_at", BigInteger, nullable=False),
     Column("tried_at", BigInteger),
     Column("ended_at", BigInteger),
