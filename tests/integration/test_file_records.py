@@ -94,7 +94,7 @@ def test_a_connection_that_is_cut_at_the_commit_leaves_no_file(
     def cut(write: Any) -> Any:
         def within(tx: Any) -> Any:
             requests = write(tx)
-            ((pid,),) = tx.plain("SELECT pg_backend_pid()")
+            ((pid,),) = tx.run_sql("SELECT pg_backend_pid()")
             with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as other:
                 other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
             return requests
@@ -151,7 +151,7 @@ from tests.support.stores import open_test_store
 _, url, data, point = sys.argv
 clock = FakeClock()
 store = open_test_store(url, clock)
-store._ids = lambda: uuid4().hex
+store._new_job_id = lambda: uuid4().hex
 library = Library(store, Settings(database=url, data=data), clock=clock)
 base = library.catalog.find_base("shelf")
 

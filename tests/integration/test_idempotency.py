@@ -81,7 +81,7 @@ def test_of_many_at_the_same_moment_exactly_one_is_fresh(repeats: IdempotencySto
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(type(one).__name__ for one in found) == ["Fresh"] + ["InFlight"] * 7
+    assert sorted(type(one).__name__ for one in found) == ["FirstRequest"] + ["InFlight"] * 7
 
 
 class TestWhoeverDies:

@@ -393,6 +393,15 @@ def test_a_provider_that_does_not_count_is_paid_by_estimate(
     assert usage.estimated == pytest.approx(paid.bill.tokens, rel=0.5)  # the provider counts in another way
 
 
+def test_a_probe_of_a_base_that_is_repaired_is_on_its_ledger(make: Make, paid: PaidProvider) -> None:
+    rig = make()
+    rig.index("one.md", WHALES)
+    index, recipe = vectors(rig)
+    before = paid.bill.tokens
+    index.probe(rig.base, recipe)
+    assert rows(rig)[-1][:5] == ("probe", None, 1, 1, paid.bill.tokens - before)
+
+
 # -------------------------------------------------------------------- refused duplicates
 
 

@@ -32,7 +32,7 @@ from holdfast.errors import (
     UnknownSlot,
     WorkError,
 )
-from holdfast.indexes import CONTENT
+from holdfast.indexes import CONTENT, Probed
 from holdfast.wellformed import to_nfc
 
 if TYPE_CHECKING:
@@ -164,11 +164,11 @@ class Bases:
         """Call the probe of each enabled index that has one; record and raise the first failure."""
         specs = self._indexes.specs(base)
         for kind in self._indexes.check_enabled(base)[0]:
-            probe = getattr(self._indexes[kind], "probe", None)
-            if probe is None:
+            index = self._indexes[kind]
+            if not isinstance(index, Probed):
                 continue
             try:
-                probe(base, self._catalog.get_or_create_recipe(base, kind, json.loads(specs[kind])))
+                index.probe(base, self._catalog.get_or_create_recipe(base, kind, json.loads(specs[kind])))
             except WorkError as error:
                 self._catalog.fail_base(base.key, error, replace=True)
                 raise BaseFailed(base.name, str(error)) from error

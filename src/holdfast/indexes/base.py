@@ -119,6 +119,15 @@ class Rescores(Protocol):
         ...
 
 
+@runtime_checkable
+class Probed(Protocol):
+    """An index that can test its provider. Repairing a failed base calls the test before anything is built again."""
+
+    def probe(self, base: Base, recipe: Recipe) -> None:
+        """Raise a `WorkError` if the provider cannot build this index."""
+        ...
+
+
 class Index(Protocol):
     """Stores rows by recipe and chunk, and searches them.
 

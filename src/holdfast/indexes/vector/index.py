@@ -11,7 +11,8 @@ from holdfast.errors import Permanent
 from holdfast.indexes.base import Found, NotEnabled
 from holdfast.indexes.recipe_tables import RowStore
 from holdfast.indexes.store_index import StoreIndex
-from holdfast.indexes.vector.embedding import WRONG_DIMENSION, EmbedderFactory, TextToEmbed
+from holdfast.indexes.vector.embedding import WRONG_DIMENSION, EmbedderFactory, TextToEmbed, require_dimension
+from holdfast.llm import no_embedding_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -145,6 +146,16 @@ class VectorIndex(StoreIndex):
     def read_vectors(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, Vector]:
         """Return the known vectors of these chunks."""
         return self._store.read_vectors(recipe.id, chunks)
+
+    def probe(self, base: Base, recipe: Recipe) -> None:
+        """Embed one text; raise a `WorkError` if the provider fails or its vectors do not fit the stored ones."""
+        embedder = self._find_embedder(recipe)
+        if embedder is None:
+            raise no_embedding_model()
+        embedded = embedder.provider.charge_to(base, PROBE).embed([PROBE])
+        for error in embedded.refused.values():
+            raise error
+        require_dimension(embedded, self._store.dimension(recipe.id))
 
     def tend(self, recipe: Recipe) -> None:
         self._store.tend(recipe.id)
