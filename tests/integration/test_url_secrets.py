@@ -20,6 +20,7 @@ from holdfast.documents.source_sync import SourceAccess
 from holdfast.engine.store.factory import open_database
 from holdfast.errors import BadRequest, BadSettings
 from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.logs import HTTP_CLIENT_LOGGER
 from holdfast.service.local import LocalService
 from holdfast.service.opening import local_caller
 from holdfast.sources.address_policy import Reach
@@ -96,6 +97,7 @@ def test_the_http_client_logs_no_secret_in_an_application_of_others(
     paid: PaidProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, HTTP_CLIENT_LOGGER)  # an earlier test may have run a command, which silences it
     provider = OpenAIProvider(Endpoint(base_url=with_user(paid.url), key="sk", embedding_model="embedder"))
     provider.with_meter(Recorder()).embed(["tide"])
     provider.close()

@@ -78,7 +78,7 @@ def _code(call: ast.Call) -> ast.expr | None:
         return call.args[1]
     if name == "_answer_and_close":  # a connection that no route sees
         return call.args[1]
-    if name == "respond" and len(call.args) > 2:
+    if name == "build_problem_response" and len(call.args) > 2:
         return next((one.value for one in call.keywords if one.arg == "subcode"), call.args[2])
     return named if name in BY_NAME else None
 
