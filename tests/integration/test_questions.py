@@ -364,3 +364,16 @@ def test_many_chunks_are_dropped_in_portions_and_no_others(rig: QuestionRig, mon
     assert rig.rows("questions") == kept
     assert {count for table, count in rig.kept().items() if table != "cards"} == {8}
     assert rig.questions.absent(recipe, [*kept, *gone]) == gone
+
+
+def test_a_spent_budget_does_not_stop_work_whose_answers_are_all_cached(make: Make, paid: PaidProvider) -> None:
+    rig = make()
+    rig.index("parts.md", PARTS)
+    calls = paid.bill.calls
+    rig.library.bases.change(rig.base, replace(rig.base.settings, budget_tokens=1))
+    rig.ask("parts.md", Operation.FORCE)
+    rig.work()
+    assert rig.slot("parts.md", "questions").state is SlotState.READY
+    assert paid.bill.calls == calls
+    rig.index("more.md", sections(2, word="granite"))
+    assert rig.slot("more.md", "questions").error_code == "budget_spent"
