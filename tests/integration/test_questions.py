@@ -371,9 +371,8 @@ def test_a_spent_budget_does_not_stop_work_whose_answers_are_all_cached(make: Ma
     rig.index("parts.md", PARTS)
     calls = paid.bill.calls
     rig.library.bases.change(rig.base, replace(rig.base.settings, budget_tokens=1))
-    rig.ask("parts.md", Operation.FORCE)
-    rig.work()
-    assert rig.slot("parts.md", "questions").state is SlotState.READY
+    rig.index("copy.md", PARTS)
+    assert rig.slot("copy.md", "questions").state is SlotState.READY
     assert paid.bill.calls == calls
     rig.index("more.md", sections(2, word="granite"))
     assert rig.slot("more.md", "questions").error_code == "budget_spent"
