@@ -49,6 +49,8 @@ def test_from_a_file_to_the_passage_that_answers(page: Page, held: PaidProvider)
     expect(one.get_by_text("ready", exact=True)).to_be_visible()
 
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Search").click()
+    expect(page).to_have_url(re.compile("/search$"))  # keys that are pressed earlier reach the page before
+    expect(page.locator("html[data-ready]")).to_be_attached()
     page.keyboard.press("/")
     page.keyboard.type("zinc anodes rudder")
     page.keyboard.press("Enter")
