@@ -99,6 +99,7 @@ def test_a_row_that_is_dragged_into_a_group_gets_its_priority(page: Page, site: 
 def test_keys_and_a_choice_rank_a_job_and_the_focus_goes_along(page: Page, site: Site, paused: str) -> None:
     jobs = ask(site, paused, "a.md", "b.md", "c.md")
     page.goto(f"/queue?base={paused}")  # jobs of earlier tests are not shown
+    expect(page.locator("html[data-ready]")).to_be_attached()
     row(page, "a.md").focus()
     page.keyboard.press("ArrowDown")
     expect(row(page, "b.md")).to_be_focused()
