@@ -64,18 +64,29 @@ def test_leaks():
     leaked.itself = leaked
 """
 
+HANGING_FILE = """
+import threading
+
+def test_hangs():
+    threading.Event().wait()
+
+def test_after_it():
+    pass
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> subprocess.CompletedProcess[str]:
     return run_forked(tmp_path, FILE.format(journal=str(tmp_path / "journal")))
 
 
-def run_forked(tmp_path: Path, tests: str) -> subprocess.CompletedProcess[str]:
+def run_forked(tmp_path: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "test_sample.py").write_text(tests)
     return subprocess.run(
         [
             sys.executable, "-m", "pytest", "-p", "tests.support.forks", "--forks", "2", "-p", "no:cacheprovider",
-            "-p", "tests.conftest", "-ra", "--rootdir", str(tmp_path), "-c", os.devnull, "-W", "error", str(tmp_path),
+            "-p", "tests.conftest", "-ra", "--rootdir", str(tmp_path), "-c", os.devnull, "-W", "error", *options,
+            str(tmp_path),
         ],
         cwd=ROOT,
         capture_output=True,
@@ -118,3 +129,15 @@ def test_garbage_that_a_process_finds_at_its_end_is_reported_beside_the_failed_t
     assert re.search(r"^FAILED .*::test_fails", run.stdout, re.MULTILINE)
     assert "2 failed, 1 passed" in run.stdout
     assert run.returncode == 1
+
+
+def test_a_test_that_hangs_fails_and_shows_where_it_waits(tmp_path: Path) -> None:
+    run = run_forked(tmp_path, HANGING_FILE, "-o", "faulthandler_timeout=1", "-o", "faulthandler_exit_on_timeout=true")
+    assert re.search(r"^FAILED .*::test_hangs", run.stdout, re.MULTILINE)
+    assert "in test_hangs" in run.stderr
+    assert "1 failed, 1 passed" in run.stdout
+
+
+def test_every_test_has_a_time_limit(pytestconfig: pytest.Config) -> None:
+    assert float(pytestconfig.getini("faulthandler_timeout")) > 0
+    assert pytestconfig.getini("faulthandler_exit_on_timeout")
