@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import SystemClock
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.executor import Executor
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_configured_store

@@ -23,7 +23,7 @@ import numpy as np
 from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import SystemClock
 from holdfast.db.sqlite import PRAGMAS
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.executor import Executor
 from holdfast.llm.base import DelegatedModelInfo, Embeddings, never_stop
 from holdfast.settings import Settings

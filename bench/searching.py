@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.indexing import DIMENSION, InstantProvider, Shop
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.llm.base import Embeddings, never_stop
 
 if TYPE_CHECKING:

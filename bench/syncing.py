@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.indexing import InstantProvider, Shop
 from holdfast.catalog.repository import ItemKind
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.sources.folder import FoundFile, scan
 
 FILES, FOLDERS = 10_000, 200

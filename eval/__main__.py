@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import SystemClock
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.executor import Executor
 from holdfast.search.fusion import HYBRID
 from holdfast.settings import Settings

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import SystemClock
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.executor import Executor
 from holdfast.engine.states import Status
 from holdfast.settings import Settings

@@ -266,7 +266,7 @@ class Library:
     def document_queries(self) -> DocumentQueries:
         from holdfast.documents.queries import DocumentQueries
 
-        return DocumentQueries(self.store, self.blobs, self.indexes)
+        return DocumentQueries(self.store, self.blobs, lambda base: self.indexes.check_enabled(base)[1])
 
     @cached_property
     def document_details(self) -> DocumentDetails:
@@ -304,7 +304,7 @@ class Library:
     def archives(self) -> Archives:
         from holdfast.bases.archives import ArchiveDependencies, Archives
 
-        return Archives(ArchiveDependencies(self.store, self.blobs, self.bases, self.adder, __version__))
+        return Archives(ArchiveDependencies(self.store, self.blobs, self.catalog, self.bases, self.adder, __version__))
 
     @cached_property
     def cards(self) -> StudyCards:
@@ -408,9 +408,10 @@ class Library:
 
     def indexers(self) -> Mapping[str, Indexer]:
         """Return the indexer of each kind of slot."""
-        from holdfast.bases.cards import CARDS, CardsIndexer
-        from holdfast.bases.rollout import ROLLOUT, RolloutIndexer
-        from holdfast.documents.add import SOURCE_SLOT
+        from holdfast.bases.cards import CardsIndexer
+        from holdfast.bases.rollout import RolloutIndexer
+        from holdfast.bases.slots import CARDS, ROLLOUT
+        from holdfast.documents.requests import SOURCE_SLOT
         from holdfast.documents.source_sync import SourceIndexer
         from holdfast.indexes.base import CONTENT
         from holdfast.indexes.content_slot import ContentIndexer

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from holdfast.catalog.repository import BaseSettings
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.states import SlotState, Status
 from holdfast.llm.batches import BatchLimits
 from holdfast.settings import Settings

@@ -236,7 +236,7 @@ def test_nobody_sees_or_touches_what_is_not_theirs(shared: HttpSite) -> None:
                 if limited and operation[2] not in OPEN_ENDED:
                     assert CANARY not in answer.text.replace(f'"{CANARY}"', ""), (operation, scope)
                     assert ground.theirs not in answer.text, (operation, scope)
-        assert ground.site.rig.library.bases.find(ground.theirs), operation
+        assert ground.site.rig.library.catalog.find_base(ground.theirs), operation
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.catalog.repository import ItemKind
-from holdfast.documents.add import SOURCE_SLOT, AddOptions, Upload
+from holdfast.documents.requests import SOURCE_SLOT, AddOptions, Upload
 from holdfast.documents.source_sync import SourceAccess
 from holdfast.errors import StoreFull
 from holdfast.service.documents import open_for_writing

@@ -244,7 +244,7 @@ def test_bases_are_made_changed_and_deleted(side: Any, rig: Rig) -> None:
     assert side.bases.repair("guide").status == "ready"
     side.bases.delete("guide")
     assert [base.name for base in side.bases.list()] == ["shelf"]
-    assert rig.library.bases.list()[0].name == "shelf"
+    assert rig.library.catalog.bases()[0].name == "shelf"
 
 
 def test_the_queue_is_controlled(side: Any, rig: Rig) -> None:

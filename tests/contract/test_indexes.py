@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.catalog.chunk_lists import ChunkLists
 from holdfast.catalog.repository import Recipe
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.executor import no_failpoint
 from holdfast.engine.states import Operation, Status
 from holdfast.engine.task import Task

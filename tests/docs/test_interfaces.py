@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.api.app import ServerState, make_app
 from holdfast.mcp import McpTools
-from holdfast.service import local
+from holdfast.service import local, routes
 from holdfast.settings import Settings
 from tests.support.harness import Rig
 from tests.support.serve_process import Serving
@@ -62,13 +62,13 @@ def test_the_table_of_routes_is_that_of_the_description() -> None:
 def test_every_call_of_the_library_is_in_its_table() -> None:
     told = {group.strip("` "): row[1] for row in rows("library.md")[2:] for group in row[0].split(",")}
     groups = {name for name, one in vars(local.LocalService).items() if isinstance(one, cached_property)}
-    assert groups == told.keys() == local.GROUPS.keys() - {""}
+    assert groups == told.keys() == routes.GROUPS.keys() - {""}
     for group in groups:
         if group in ("keys", "webhooks"):
             continue
         calls = {
             name
-            for name, _ in inspect.getmembers(local.GROUPS[group], inspect.isfunction)
+            for name, _ in inspect.getmembers(routes.GROUPS[group], inspect.isfunction)
             if not name.startswith("_") and name not in ("original", "visible_base_keys", "make_filter", "watch")
         }
         assert calls == set(re.findall(r"\w+", told[group])), group
@@ -112,7 +112,7 @@ def test_the_calls_of_the_doctor_and_of_archives_run(
     for name in ("docs/doctor.md", "docs/archives.md"):
         (calls,) = blocks(name, "python")
         exec(calls, known)  # noqa: S102 - what the document says is what is tried
-    assert rig.library.bases.find("handbook")
+    assert rig.library.catalog.find_base("handbook")
     rig.close()
 
 

@@ -30,8 +30,8 @@ from holdfast.bases.archives import RestoreOptions
 from holdfast.bases.lifecycle import RESTORING
 from holdfast.catalog.repository import BaseSettings, ItemKind
 from holdfast.db.database import Database, Transaction
-from holdfast.documents.add import ITEMS_PER_TRANSACTION, AddOptions, Upload
-from holdfast.documents.operations import Action
+from holdfast.documents.add import ITEMS_PER_TRANSACTION
+from holdfast.documents.requests import Action, AddOptions, Upload
 from holdfast.engine.slot import Fault
 from holdfast.engine.states import Status
 from holdfast.errors import BadArchive, BadSettings, BaseFailed, NameTaken, StateConflict, UnknownBase
@@ -224,7 +224,7 @@ def restored(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> Resto
 
 
 def restored_base(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> Base:
-    return rig.library.bases.find(restored(rig, archive, name, **more).base)
+    return rig.library.catalog.find_base(restored(rig, archive, name, **more).base)
 
 
 def owners(rig: Rig, base: Base) -> set[Status]:
@@ -251,7 +251,7 @@ def test_a_base_is_the_same_elsewhere_and_nothing_is_paid_again(
 
     target = make(there, provider, **ALL)
     result = target.library.archives.restore(path, name="copy")
-    base = target.library.bases.find(result.base)
+    base = target.library.catalog.find_base(result.base)
     assert (result.documents, result.memos, result.skipped) == (15, exported.memos, 0)
     assert base.settings == source.base.settings
     assert (base.name, base.problem) == ("copy", None)
@@ -445,7 +445,7 @@ def assert_nothing(rig: Rig, name: str = "copy") -> None:
     quiet(rig)
     tables = ("items", "memos", "memo_uses", "memo_holds", "chunks", "owners", "slots")
     assert {table: rig.count(table) for table in tables} == dict.fromkeys(tables, 0)
-    assert [base.name for base in rig.library.bases.list()] == ["shelf"]
+    assert [base.name for base in rig.library.catalog.bases()] == ["shelf"]
     assert rig.count("bases") == 1
     audit_quiet(rig)
     rig.library.bases.delete(rig.library.bases.create(name))
@@ -529,7 +529,7 @@ def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
     seen: list[str] = []
 
     def hold(database: object, base: Base, answers: object) -> None:
-        now = other.library.bases.find("copy")
+        now = other.library.catalog.find_base("copy")
         assert now.problem is not None
         assert now.problem.code == RESTORING
         with pytest.raises(BaseFailed, match="being restored"):
@@ -546,7 +546,7 @@ def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
     monkeypatch.setattr(archives, "store_restored_answers", hold)
     base = restored_base(other, archive)
     assert seen == ["copy"]
-    assert other.library.bases.find("copy") == base
+    assert other.library.catalog.find_base("copy") == base
     monkeypatch.undo()
     quiet(other)
     audit_quiet(other)
@@ -586,7 +586,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_written(make: Make, 
     with pytest.raises(NameTaken):
         rig.library.archives.restore(io.BytesIO(archive))
     assert rig.count("items") == 1
-    assert [base.name for base in rig.library.bases.list()] == ["shelf"]
+    assert [base.name for base in rig.library.catalog.bases()] == ["shelf"]
     beside = restored_base(rig, archive, "beside")  # in the same database, beside the first
     quiet(rig)
     assert tree(rig, beside) == tree(rig)
@@ -602,7 +602,7 @@ def test_a_quota_holds_up_what_it_does_not_allow_today(make: Make, kind: str) ->
     other = make(kind, **PLAIN)
     result = restored(other, packed(rig))
     assert (result.documents, result.skipped) == (5, 3)
-    assert len(tree(other, other.library.bases.find(result.base))) == 5
+    assert len(tree(other, other.library.catalog.find_base(result.base))) == 5
 
 
 def test_an_archive_may_come_through_a_pipe_and_go_into_one(make: Make) -> None:
@@ -617,7 +617,7 @@ def test_an_archive_may_come_through_a_pipe_and_go_into_one(make: Make) -> None:
     sender = threading.Thread(target=send)
     sender.start()
     with os.fdopen(read, "rb") as source:
-        base = other.library.bases.find(other.library.archives.restore(source, name="copy").base)
+        base = other.library.catalog.find_base(other.library.archives.restore(source, name="copy").base)
     sender.join(PATIENCE_SECONDS)
     assert tree(other, base) == tree(rig)
 
@@ -952,7 +952,7 @@ def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
     for last in (-1, 2, 3, -3, -4, 5, -5, 7, 8):
         ran = restore(last)
         assert ran.returncode == -signal.SIGKILL, (last, ran.stdout, ran.stderr)
-        (left,) = [base for base in other.library.bases.list() if base.name == "copy"]
+        (left,) = [base for base in other.library.catalog.bases() if base.name == "copy"]
         assert left.problem is not None
         assert left.problem.code == RESTORING
         assert_no_hits(other, left)
@@ -961,7 +961,7 @@ def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
         assert_nothing(other)
     ran = restore(-8)  # killed when it was done
     assert ran.returncode == -signal.SIGKILL
-    base = other.library.bases.find("copy")
+    base = other.library.catalog.find_base("copy")
     assert base.problem is None
     quiet(other)
     assert len(tree(other, base)) == 4

@@ -12,7 +12,7 @@ import pytest
 from holdfast.bases.rollout import RETRY_AFTER
 from holdfast.catalog.repository import BaseSettings
 from holdfast.cli.bases import parse_settings
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.states import SlotState, Status
 from holdfast.engine.store.base import LARGEST_BATCH, Release
 from holdfast.errors import BadRequest, BadSettings

@@ -13,11 +13,11 @@ import pytest
 
 from holdfast.bases import rollout as rolling
 from holdfast.bases.lifecycle import Bases
-from holdfast.bases.rollout import ROLLOUT, RolloutIndexer
+from holdfast.bases.rollout import RolloutIndexer
+from holdfast.bases.slots import ROLLOUT
 from holdfast.catalog.repository import Base, BaseSettings, BaseStatus, ItemKind
 from holdfast.catalog.visibility import confirm_chunks
-from holdfast.documents.add import AddOptions, Upload
-from holdfast.documents.operations import Action
+from holdfast.documents.requests import Action, AddOptions, Upload
 from holdfast.documents.selection import lock_open_base
 from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.dependencies import SlotSpec
@@ -185,17 +185,17 @@ def test_a_name_that_nobody_could_ask_for_is_refused(rig: Rig, name: str) -> Non
     with pytest.raises(BadRequest, match="1 to 200"):
         bases(rig).rename(rig.base, name)
     with pytest.raises(UnknownBase):
-        bases(rig).find(name)
-    assert [base.name for base in bases(rig).list()] == ["shelf"]
+        rig.library.catalog.find_base(name)
+    assert [base.name for base in rig.library.catalog.bases()] == ["shelf"]
 
 
 def test_bases_are_created_listed_and_found_by_their_names(rig: Rig) -> None:
     made = bases(rig).create("a" * 200, BaseSettings(indexes=("fulltext",)))
-    assert [base.name for base in bases(rig).list()] == ["a" * 200, "shelf"]
-    assert bases(rig).find("a" * 200) == made
+    assert [base.name for base in rig.library.catalog.bases()] == ["a" * 200, "shelf"]
+    assert rig.library.catalog.find_base("a" * 200) == made
     assert (made.settings.indexes, made.status) == (("fulltext",), BaseStatus.READY)
     with pytest.raises(UnknownBase, match="nowhere"):
-        bases(rig).find("nowhere")
+        rig.library.catalog.find_base("nowhere")
 
 
 def test_a_name_that_is_taken_is_refused(rig: Rig) -> None:
@@ -237,14 +237,14 @@ def test_settings_that_no_document_could_be_indexed_with_are_refused(
         bases(rig).create("other", BaseSettings(**settings))
     with pytest.raises(BadSettings, match=why):
         change(rig, **settings)
-    assert [base.name for base in bases(rig).list()] == ["shelf"]
+    assert [base.name for base in rig.library.catalog.bases()] == ["shelf"]
     assert bases(rig).read(rig.base).settings == rig.base.settings
 
 
 def test_settings_of_a_newer_version_are_read_and_kept(rig: Rig) -> None:
     stored = json.dumps({**json.loads(rig.base.settings.to_json()), "moods": ["calm"]})
     rig.store.database.write(lambda tx: tx.run_sql(f"UPDATE library_bases SET settings = '{stored}'"), durable=True)  # noqa: S608
-    assert bases(rig).find("shelf").settings == rig.base.settings
+    assert rig.library.catalog.find_base("shelf").settings == rig.base.settings
     change(rig, auto_index=False)
     with rig.store.database.reading() as tx:
         written = json.loads(tx.run_sql("SELECT settings FROM library_bases")[0][0])
@@ -707,7 +707,7 @@ def test_clearing_hides_everything_at_once_and_keeps_name_and_settings(
     monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 2)
     bases(rig).clear(rig.base)
     assert (rig.children(rig.base), rig.find("krill"), rig.find("krill", "vector")) == ([], [], [])
-    assert bases(rig).find("shelf") == rig.base
+    assert rig.library.catalog.find_base("shelf") == rig.base
     put(rig, "a.md")
     rig.work()
     assert [hit.name for hit in rig.find("krill")] == ["a.md"]
@@ -777,9 +777,9 @@ def test_a_deleted_base_is_found_nowhere_at_once_and_its_name_is_free(
         crash.setattr(Bases, "_hide_and_request_clean_up", interrupted)
         with pytest.raises(OSError, match="out"):
             bases(rig).delete(rig.base)
-    assert [base.name for base in bases(rig).list()] == ["other"]
+    assert [base.name for base in rig.library.catalog.bases()] == ["other"]
     with pytest.raises(UnknownBase):
-        bases(rig).find("shelf")
+        rig.library.catalog.find_base("shelf")
     for kind in CHANNELS:
         assert rig.find("krill", kind) == []
     assert rig.library.searcher.search(rig.base, "krill") == []
@@ -859,7 +859,7 @@ def test_a_base_stays_closed_as_long_as_an_index_that_is_not_installed_here_may_
     bases(rig).delete(rig.base)
     sweep(rig)
     assert left_of(rig, rig.base) == {"bases": 1, "library_recipes": 1}
-    assert bases(rig).list() == []
+    assert rig.library.catalog.bases() == []
     assert rig.count("items") == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast.catalog import repository_statements as sql
 from holdfast.catalog.repository import ItemKind
 from holdfast.documents import bulk as matching
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, BaseFailed, Transient, UnknownItem
 from holdfast.service.local import LocalService

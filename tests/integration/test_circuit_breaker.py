@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from holdfast.clock import micros
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.states import SlotState, Status
 from holdfast.errors import Outage, Permanent, RetryLater, Transient, WorkError
 from holdfast.llm import circuit_breaker as module

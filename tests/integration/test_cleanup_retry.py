@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.catalog.repository import ItemKind
-from holdfast.documents.add import SOURCE_SLOT, Upload
 from holdfast.documents.lists import DocumentFilter
-from holdfast.documents.operations import Action, RequestOptions
+from holdfast.documents.requests import SOURCE_SLOT, Action, RequestOptions, Upload
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
 from holdfast.engine.states import Outcome, Status
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.documents.add import ItemReply
+    from holdfast.documents.requests import ItemReply
     from tests.support.clock import FakeClock
 
 V = Verdict

@@ -24,8 +24,8 @@ from holdfast.doctor import report as findings
 from holdfast.doctor.check_items import FileChecks
 from holdfast.doctor.check_rows import RowChecks
 from holdfast.doctor.report import FINDING_MESSAGES, NOT_FIXABLE, Issue
-from holdfast.documents.add import AddOptions, Upload
 from holdfast.documents.remove import DocumentRemover
+from holdfast.documents.requests import AddOptions, Upload
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.engine.task import Task
 from holdfast.indexes.registry import IndexRegistry

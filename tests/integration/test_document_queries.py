@@ -17,9 +17,8 @@ from holdfast.catalog.repository import BaseSettings, Item, ItemKind, fold_name,
 from holdfast.clock import as_datetime
 from holdfast.content.reading import read
 from holdfast.db.database import Transaction
-from holdfast.documents.add import AddOptions, Upload
 from holdfast.documents.lists import DocumentFilter, Order
-from holdfast.documents.operations import Action
+from holdfast.documents.requests import Action, AddOptions, Upload
 from holdfast.documents.selection import ItemWithStatus, derive_tree_status
 from holdfast.documents.source_sync import SourceAccess
 from holdfast.documents.status import Document, DocumentStatus, Progress, share

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.catalog.repository import Base
-    from holdfast.documents.add import Upload
+    from holdfast.documents.requests import Upload
     from holdfast.engine.slot import BuildResult
     from holdfast.engine.task import Task
     from tests.support.clock import FakeClock

@@ -28,7 +28,7 @@ from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import SystemClock
 from holdfast.db import secure_delete, sqlite
 from holdfast.db.secure_delete import Obstacle
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.rules import Rules
 from holdfast.engine.states import Operation
 from holdfast.engine.store.factory import open_database, open_store

@@ -16,7 +16,7 @@ from holdfast.catalog import file_records
 from holdfast.catalog import file_statements as statements
 from holdfast.catalog.file_records import LEASE, FileRecords
 from holdfast.catalog.orphan_blobs import OrphanBlobCollector
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, StoreError, StoreFull, StoreUnavailable
 from tests.support.audit import Manifest, audit_quiet
@@ -141,7 +141,7 @@ def test_an_upload_that_is_refused_leaves_neither_file_nor_record(rig: Rig, monk
 DIES = """
 import io, os, sys
 from uuid import uuid4
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.catalog.file_records import FileRecords
 from holdfast.settings import Settings
 from holdfast.wiring import Library

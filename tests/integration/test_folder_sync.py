@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from holdfast.catalog.repository import BaseSettings, ItemKind, OnDuplicate
-from holdfast.documents.add import Upload
 from holdfast.documents.folders import SyncPreview
+from holdfast.documents.requests import Upload
 from holdfast.engine.admission import Verdict
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, BadSettings, Transient

@@ -14,7 +14,7 @@ import pytest
 from holdfast.catalog import chunk_lists, chunk_statements
 from holdfast.catalog.chunk_lists import ChunkBatch, ChunkDraft, ChunkLists, TextFacts, number_chunks
 from holdfast.db.database import Transaction
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.slot import BuildResult
 from holdfast.engine.states import Operation, Status
 from holdfast.engine.store.base import Completion

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import bindparam, update
 
 from holdfast.catalog.tables import bases
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.task import Task
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from holdfast.documents.add import ItemReply
+    from holdfast.documents.requests import ItemReply
     from holdfast.engine.admission import AdmissionResult
     from holdfast.engine.slot import BuildResult
     from holdfast.engine.store.base import Job

@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.catalog.file_records import LEASE
 from holdfast.catalog.repository import BaseSettings, ItemKind, OnDuplicate
-from holdfast.documents.add import AddOptions, Upload
-from holdfast.documents.operations import Action
+from holdfast.documents.requests import Action, AddOptions, Upload
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
 from holdfast.engine.states import Status
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.documents.add import ItemReply
+    from holdfast.documents.requests import ItemReply
     from tests.support.clock import FakeClock
 
 WHALES = b"# Whales\n\nThe blue whale eats krill.\n"

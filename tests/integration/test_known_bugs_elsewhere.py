@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.catalog.repository import ItemKind
-from holdfast.documents.add import AddOptions, Upload
-from holdfast.documents.operations import Action
+from holdfast.documents.requests import Action, AddOptions, Upload
 from holdfast.engine.admission import Verdict
 from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.store.base import Release

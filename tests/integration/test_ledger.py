@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.catalog.repository import BaseSettings
-from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.requests import AddOptions, Upload
 from holdfast.engine.states import Status
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.indexes.vector.index import VectorIndex

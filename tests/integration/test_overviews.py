@@ -51,7 +51,7 @@ def paid() -> Iterator[PaidProvider]:
 
 def seen_by_key(rig: Rig, *bases: str) -> LocalService:
     """Return the library as a key sees it that is limited to bases."""
-    ids = frozenset(rig.library.bases.find(base).id for base in bases)
+    ids = frozenset(rig.library.catalog.find_base(base).id for base in bases)
     return LocalService(rig.library, Caller(key_id=1, name="key", scope=Scope.READ, bases=ids))
 
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast.catalog.chunk_lists import ChunkLists, ChunkText
 from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import micros
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Ticket
 from holdfast.engine.states import Operation, SlotState, Status

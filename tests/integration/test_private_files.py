@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.service.opening import announce_server, open_library
 from holdfast.settings import Settings
 from holdfast.wiring import open_event_notifier, open_work_notifier
@@ -60,7 +60,7 @@ def test_a_home_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) 
     for path in (home, *home.rglob("*")):
         path.chmod(0o777)
     library = open_library(Settings(home=str(home)))
-    library.adder.put(library.bases.find("shelf"), [Upload("b.txt", b"ebb")])
+    library.adder.put(library.catalog.find_base("shelf"), [Upload("b.txt", b"ebb")])
     library.store.close()
     assert home.stat().st_mode & 0o077 == 0  # nobody else reaches what lies in it
     assert rights(home / "holdfast.db") == {}

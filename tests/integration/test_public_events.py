@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.catalog.repository import BaseSettings, ItemKind
-from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.requests import AddOptions, Upload
 from holdfast.engine.states import Operation, Status
 from holdfast.errors import BaseFailed, Permanent
 from holdfast.events.log import EventLog

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.catalog.repository import BaseSettings
 from holdfast.db.database import Database
-from holdfast.documents.add import Upload
 from holdfast.documents.lists import DocumentFilter
+from holdfast.documents.requests import Upload
 from holdfast.engine.states import SlotState, Status
 from holdfast.errors import Transient
 from holdfast.indexes import gc, gc_statements

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.catalog.repository import ItemKind
-from holdfast.documents.add import Upload
-from holdfast.documents.operations import Action
+from holdfast.documents.requests import Action, Upload
 from holdfast.documents.source_sync import SourceAccess
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, Permanent

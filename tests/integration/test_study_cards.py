@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.bases import cards as module
-from holdfast.bases.cards import CARDS, NO_CARDS
+from holdfast.bases.cards import NO_CARDS
+from holdfast.bases.slots import CARDS
 from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.executor import no_failpoint
 from holdfast.engine.states import Operation, Outcome, SlotState, Status

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from holdfast.catalog.repository import ItemKind, OnDuplicate
-from holdfast.documents.add import AddOptions, Upload
-from holdfast.documents.operations import TERMINAL, Action
+from holdfast.documents.operations import TERMINAL
+from holdfast.documents.requests import Action, AddOptions, Upload
 from holdfast.engine.executor import Executor
 from holdfast.engine.states import Operation, Status
 from holdfast.errors import UnknownItem

@@ -12,8 +12,7 @@ import pytest
 
 from holdfast.catalog.file_records import LEASE
 from holdfast.catalog.repository import ItemKind, OnDuplicate
-from holdfast.documents.add import SOURCE_SLOT, AddOptions, Upload
-from holdfast.documents.operations import Action
+from holdfast.documents.requests import SOURCE_SLOT, Action, AddOptions, Upload
 from holdfast.documents.source_sync import SourceAccess
 from holdfast.engine.admission import Verdict
 from holdfast.engine.slot import Fault
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from holdfast.documents.add import ItemReply
+    from holdfast.documents.requests import ItemReply
     from holdfast.engine.slot import Ticket
     from tests.support.clock import FakeClock
 

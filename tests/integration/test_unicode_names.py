@@ -12,7 +12,7 @@ from alembic.config import Config
 
 from holdfast.cli.resolve import resolve_document
 from holdfast.clock import SystemClock
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.store.factory import open_database
 from holdfast.errors import NameTaken
 from holdfast.service.documents import File
@@ -105,7 +105,7 @@ def test_an_archive_of_an_older_version_with_both_spellings_is_restored(rig: Rig
                 for before, after in (("a.md", f"{first}.md"), ("b.md", f"{second}.md"), ("c.md", f"{NFD} 2.md")):
                     content = content.replace(before.encode(), after.encode())
             target.writestr(name, content)
-    base = rig.library.bases.find(rig.library.archives.restore(older, name="copy").base)
+    base = rig.library.catalog.find_base(rig.library.archives.restore(older, name="copy").base)
     names = {row.name for row in rig.library.document_queries.list(base).items}
     assert names == {f"{NFC}.md", f"{NFC} (2).md", f"{NFC} 2.md"}
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.catalog.repository import BaseSettings, OnDuplicate
-from holdfast.documents.add import AddOptions, Upload
-from holdfast.documents.operations import Action
+from holdfast.documents.requests import Action, AddOptions, Upload
 from holdfast.engine.admission import Verdict
 from holdfast.engine.states import Status
 from tests.support.harness import Rig
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.documents.add import ItemReply
+    from holdfast.documents.requests import ItemReply
     from tests.support.clock import FakeClock
 
 WHALES = b"# Whales\n\nThe blue whale eats krill.\n"

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.bases import archive_writer as packing
 from holdfast.catalog.repository import ItemKind
-from holdfast.documents.add import AddOptions, Upload
+from holdfast.documents.requests import AddOptions, Upload
 from holdfast.documents.source_sync import SourceAccess
 from holdfast.engine.store.factory import open_database
 from holdfast.errors import BadRequest, BadSettings

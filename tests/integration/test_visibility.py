@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.catalog import chunk_statements, visibility, visibility_statements
 from holdfast.catalog.repository import BaseSettings
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.engine.states import Operation
 from tests.support.audit import audit, audit_quiet, changed
 from tests.support.harness import Rig

@@ -7,7 +7,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from holdfast.documents.add import Upload
+from holdfast.documents.requests import Upload
 from holdfast.indexes.graph.merging import MERGING
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.harness import Rig

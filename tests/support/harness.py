@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog.repository import BaseSettings, read_items
 from holdfast.db.schema import metadata
-from holdfast.documents.add import Upload
-from holdfast.documents.operations import Action
+from holdfast.documents.requests import Action, Upload
 from holdfast.engine.executor import Executor
 from holdfast.engine.states import Operation
 from holdfast.settings import Settings
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.catalog.repository import Base, Item
-    from holdfast.documents.add import ItemReply
+    from holdfast.documents.requests import ItemReply
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import Owner
     from holdfast.llm.base import UnmeteredProvider

@@ -64,7 +64,7 @@ class HttpSite:
 
     def key(self, scope: str = "read", *bases: str, name: str = "tester") -> dict[str, str]:
         """Make a key, and return the header that shows it."""
-        ids = [self.rig.library.bases.find(base).id for base in bases] if bases else None
+        ids = [self.rig.library.catalog.find_base(base).id for base in bases] if bases else None
         _, secret = self.rig.library.keys.create(name, scope, ids)  # type: ignore[arg-type]
         return {"Authorization": f"Bearer {secret}"}
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import get_args
 
 from holdfast.api.documents import ActionName
-from holdfast.documents.operations import SUBTREE_ACTIONS, Action
+from holdfast.documents.operations import SUBTREE_ACTIONS
+from holdfast.documents.requests import Action
 from holdfast.engine.states import Operation
 from holdfast.service.documents import SingleDocumentOperations
 

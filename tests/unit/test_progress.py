@@ -11,7 +11,8 @@ import typer
 from rich.cells import cell_len
 
 from holdfast.cli import progress
-from holdfast.cli.command import CommandContext, CommonOptions
+from holdfast.cli.command import CommandContext
+from holdfast.cli.common_options import CommonOptions
 from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.progress import BarDisplay, LineDisplay, format_summary, wait_with_progress
 from holdfast.cli.terminal import Terminal

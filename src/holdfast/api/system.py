@@ -63,7 +63,7 @@ def is_alive() -> Health:
 
 @health.get("/readyz", include_in_schema=False)
 def is_ready(request: Request) -> Health:
-    get_server_state(request).library.bases.list()
+    get_server_state(request).library.catalog.bases()
     return Health(status="ok")
 
 

@@ -1,18 +1,5 @@
 """API keys, the rights of callers, and idempotent requests."""
 
-from holdfast.auth.idempotency import FirstRequest, IdempotencyStore, InFlight, Mismatch, Replay, StoredResponse
-from holdfast.auth.keys import StoredKey
-from holdfast.auth.principal import KEYLESS_CALLER, Caller, Scope
+import lazy_loader
 
-__all__ = [
-    "KEYLESS_CALLER",
-    "Caller",
-    "FirstRequest",
-    "IdempotencyStore",
-    "InFlight",
-    "Mismatch",
-    "Replay",
-    "Scope",
-    "StoredKey",
-    "StoredResponse",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.bases.archive_reader import ArchivedItem, Manifest
     from holdfast.bases.archive_writer import ArchiveCounts
     from holdfast.bases.lifecycle import Bases
-    from holdfast.catalog import Base, BlobStore
+    from holdfast.catalog import Base, BlobStore, Catalog
     from holdfast.db import Transaction
     from holdfast.documents import DocumentAdder, ItemReply
     from holdfast.engine.store import SqlStore
@@ -73,6 +73,7 @@ class RestoreOptions:
 class ArchiveDependencies(NamedTuple):
     store: SqlStore
     blobs: BlobStore
+    catalog: Catalog
     bases: Bases
     adder: DocumentAdder
     version: str  # of Holdfast
@@ -88,7 +89,7 @@ class Archives:
         Each item is written as it is when its turn comes; items deleted before are left out. A file appears only when
         it is complete.
         """
-        store, blobs, bases, _, version = self._dependencies
+        store, blobs, _, bases, _, version = self._dependencies
         now = bases.read(base)
         if now.problem is not None and now.problem.code == RESTORING:
             raise StateConflict(RESTORING, f"{now.name!r} is not whole. {now.problem.params['message']}")
@@ -127,7 +128,7 @@ class Archives:
         """Assign restored answers to their documents, and delete bases whose restore was killed; return how many."""
         left = [
             base
-            for base in self._dependencies.bases.list()
+            for base in self._dependencies.catalog.bases()
             if base.problem is not None
             and base.problem.code == RESTORING
             and known_dead(base.problem.params.get("holder", ""))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.bases import card_statements as sql
 from holdfast.bases.card_export import to_anki, to_csv, to_json
+from holdfast.bases.slots import CARDS
 from holdfast.catalog import ChunkLists, read_served_chunks
 from holdfast.documents import Progress, lock_open_base, progress_of
 from holdfast.documents.details import Card, build_card
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Task
     from holdfast.indexes import IndexRegistry
 
-CARDS = "cards"  # the kind of the slot, and the name of its owner in the base
 CARDS_PER_TRANSACTION = 200
 CHUNKS_PER_READ = 100
 CARDS_PER_READ = 200

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.bases import rollout
 from holdfast.bases import statements as sql
-from holdfast.bases.cards import CARDS
-from holdfast.bases.rollout import ROLLOUT
+from holdfast.bases.slots import CARDS, ROLLOUT
 from holdfast.catalog import BaseSettings, base_event, base_from_row
 from holdfast.content.chunking import ChunkingRules
 from holdfast.documents import lock_open_base, require_open
@@ -72,17 +71,6 @@ class Bases:
         normalised = _checked_name(name)
         self._check(wanted)
         return self._catalog.create_base(normalised, wanted, problem)
-
-    def list(self) -> list[Base]:
-        """Return all bases, ordered by name."""
-        return self._catalog.bases()
-
-    def find(self, name: str) -> Base:
-        """Return the base with this name, or raise `UnknownBase`."""
-        base = self._catalog.find_base(to_nfc(name)) if make_storable(name) == name else None
-        if base is None:
-            raise UnknownBase(name)
-        return base
 
     def read(self, base: Base) -> Base:
         """Return the current state of a base, or raise `UnknownBase`."""

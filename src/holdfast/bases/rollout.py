@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from holdfast.bases import statements as sql
+from holdfast.bases.slots import ROLLOUT
 from holdfast.catalog import slots_of_documents
 from holdfast.clock import Moment, micros
 from holdfast.documents import lock_open_base, pause_for_quota
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Task
     from holdfast.indexes import IndexRegistry
 
-ROLLOUT = "rollout"  # the kind of the slot, and the name of its owner in the base
 DOCUMENTS_PER_TRANSACTION = 100
 RETRY_AFTER = timedelta(seconds=30)  # when documents with active work are checked again
 GRACE = timedelta(minutes=1)  # work claimed this long after a change may still use the old settings

@@ -14,9 +14,9 @@ from holdfast.catalog.conditions import SOURCE_PREFIX
 from holdfast.clock import Moment, micros
 from holdfast.content.languages import LANGUAGES
 from holdfast.engine import Event, Fault
-from holdfast.engine.store import record_events, write_quota
-from holdfast.errors import BadSettings, NameTaken
-from holdfast.wellformed import MAX_STORED_DEPTH, find_json_flaw
+from holdfast.engine.store import make_storable, record_events, write_quota
+from holdfast.errors import BadSettings, NameTaken, UnknownBase
+from holdfast.wellformed import MAX_STORED_DEPTH, find_json_flaw, to_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -239,10 +239,15 @@ class Catalog:
 
         self._database.write(fail, durable=True)
 
-    def find_base(self, name: str) -> Base | None:
+    def find_base(self, name: str) -> Base:
+        """Return the base with this name, or raise `UnknownBase`."""
+        if make_storable(name) != name:
+            raise UnknownBase(name)
         with self._database.reading() as tx:
-            found = tx.run(sql.FIND_BASE, name=name)
-        return base_from_row(found[0]) if found else None
+            found = tx.run(sql.FIND_BASE, name=to_nfc(name))
+        if not found:
+            raise UnknownBase(name)
+        return base_from_row(found[0])
 
     def base(self, id_: int) -> Base | None:
         """Read a base, also while it is being deleted."""

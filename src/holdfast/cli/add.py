@@ -24,16 +24,15 @@ if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import Reply, SyncPreview
 
-PANEL = "Putting in"
 WEB_PREFIXES = ("http://", "https://")
 
 DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of the machine that holds the library.")]
 
 
 def declare(app: typer.Typer) -> None:
-    command(app, "add", panel=PANEL)(add)
-    command(app, "sync", panel=PANEL)(sync)
-    command(app, "watch", panel=PANEL)(watch)
+    command(app, "add")(add)
+    command(app, "sync")(sync)
+    command(app, "watch")(watch)
 
 
 def add(

@@ -14,12 +14,10 @@ from holdfast.cli.progress import wait_with_progress
 from holdfast.cli.wait_targets import BaseTarget
 from holdfast.errors import BadRequest
 
-PANEL = "Tending"
-
 
 def declare(app: typer.Typer) -> None:
-    command(app, "export", panel=PANEL)(export)
-    command(app, "import", panel=PANEL)(import_base)
+    command(app, "export")(export)
+    command(app, "import")(import_base)
 
 
 def export(

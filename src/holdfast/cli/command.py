@@ -14,13 +14,13 @@ import inspect
 import logging
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from holdfast.cli.common_options import KEY_VARIABLE, CommonOptions
 from holdfast.cli.exit_codes import ExitCode, error_exit_code, error_to_dict
 from holdfast.cli.options import DEFAULT_BASE
 from holdfast.cli.terminal import Terminal
@@ -35,37 +35,11 @@ if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.settings import Settings
 
-KEY_VARIABLE = "HOLDFAST_KEY"
 UNEXPECTED_ERROR = (
     "Something went wrong that was not foreseen ({error}). Run it again with --debug to see where, and tell us."
 )
 KEY_HINT = f"A key comes from {KEY_VARIABLE} or from a file that --key-file names."
 LIST_COMMANDS = {"unknown_base": ("base", "ls"), "unknown_document": ("ls",), "unknown_job": ("queue", "ls")}
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but data and errors.")]
-HomeOption = Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The folder of the library.")]
-AtOption = Annotated[
-    str | None, typer.Option("--at", metavar="WHERE", help="Where the library is: a folder, a database or a server.")
-]
-KeyFileOption = Annotated[
-    Path | None,
-    typer.Option("--key-file", metavar="FILE", help=f"File with the key of the server, else {KEY_VARIABLE}."),
-]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Log what is done, and show where an error comes from.")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommonOptions:
-    """The options that every command has. The command line accepts them before and after the command's name."""
-
-    json: JsonOption = False
-    quiet: QuietOption = False
-    home: HomeOption = None
-    at: AtOption = None
-    key_file: KeyFileOption = None
-    debug: DebugOption = False
-
 
 COMMON_OPTIONS: dict[str, Any] = get_type_hints(CommonOptions, include_extras=True)
 HIDDEN_OPTIONS = ("home", "at", "key_file", "debug")  # accepted after a command, but only in `holdfast --help`
@@ -140,11 +114,11 @@ class CommandContext:
             raise BadSettings(f"The key cannot be read from {self.options.key_file} ({error.strerror}).") from error
 
 
-def command(app: typer.Typer, name: str, *, panel: str | None = None) -> Callable[[Callable[..., Any]], Any]:
+def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that adds a function to an app as a command."""
 
     def declare(function: Callable[..., Any]) -> Any:
-        app.command(name, rich_help_panel=panel)(_adapt_for_typer(function))
+        app.command(name)(_adapt_for_typer(function))
         return function
 
     return declare

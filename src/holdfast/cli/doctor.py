@@ -1,29 +1,22 @@
-"""`doctor` and `config`: checks the stores; shows the settings."""
+"""`doctor`: checks the stores and repairs them."""
 
 from __future__ import annotations
 
-import os
-from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.command import CommandContext, command
 from holdfast.cli.exit_codes import ExitCode
-from holdfast.cli.format import format_duration
 from holdfast.errors import BadRequest
-from holdfast.settings import ENV_PREFIX, Settings
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import Finding
 
-PANEL = "Tending"
 
-
-def declare(app: typer.Typer, config: typer.Typer) -> None:
-    command(app, "doctor", panel=PANEL)(doctor)
-    command(config, "show")(show_config)
+def declare(app: typer.Typer) -> None:
+    command(app, "doctor")(doctor)
 
 
 def doctor(
@@ -69,38 +62,3 @@ def _print_findings(context: CommandContext, found: list[Finding], *, fix: bool)
         context.terminal.info("All is as it should be.")
     elif not fix and any(finding.fixable for finding in found):
         context.terminal.info(f"Repair what can be repaired: {context.format_command('doctor', '--fix')}")
-
-
-def show_config(context: CommandContext) -> None:
-    """Show every setting with its value and origin.
-
-    Secrets are masked.
-    """
-    settings = Settings.from_environment() if context.location is None else context.settings()
-    shown = [
-        {
-            "name": f"{ENV_PREFIX}{setting.name.upper()}",
-            "value": setting.value,
-            "origin": _find_origin(context, setting.name),
-            "meaning": setting.meaning,
-        }
-        for setting in settings.describe()
-    ]
-
-    def human() -> None:
-        rows = [(one["name"], _format_setting(one["value"]), one["origin"], one["meaning"]) for one in shown]
-        context.terminal.print_table(("setting", "value", "from", "meaning"), rows)
-
-    context.print_result(shown, human)
-
-
-def _find_origin(context: CommandContext, setting: str) -> str:
-    if context.location is not None and setting in ("home", "database", "data"):
-        return "command line"
-    return "environment" if f"{ENV_PREFIX}{setting.upper()}" in os.environ else "default"
-
-
-def _format_setting(value: Any) -> str:
-    return (
-        format_duration(value.total_seconds()) if isinstance(value, timedelta) else "" if value is None else str(value)
-    )

@@ -30,14 +30,13 @@ if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import Document, Page
 
-PANEL = "Looking"
 MAX_TREE_LINES = 2_000  # shown at most
 HEADER = ("id", "name", "kind", "size", "status", "why")
 
 
 def declare(app: typer.Typer) -> None:
-    command(app, "ls", panel=PANEL)(ls)
-    command(app, "status", panel=PANEL)(status)
+    command(app, "ls")(ls)
+    command(app, "status")(status)
 
 
 def ls(

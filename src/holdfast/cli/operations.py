@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import BulkSummary, Document, Reply
 
-PANEL = "Changing"
 MAX_IDS_PER_CALL = 1_000
 POLL_SECONDS = 0.1
 MAX_NAMES_SHOWN = 3  # in the question before a delete
@@ -49,11 +48,11 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count, and do not
 
 
 def declare(app: typer.Typer) -> None:
-    command(app, "retry", panel=PANEL)(retry)
-    command(app, "cancel", panel=PANEL)(cancel)
-    command(app, "rm", panel=PANEL)(rm)
-    command(app, "reindex", panel=PANEL)(reindex)
-    command(app, "refresh", panel=PANEL)(refresh)
+    command(app, "retry")(retry)
+    command(app, "cancel")(cancel)
+    command(app, "rm")(rm)
+    command(app, "reindex")(reindex)
+    command(app, "refresh")(refresh)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

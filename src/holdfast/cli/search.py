@@ -14,13 +14,12 @@ from holdfast.cli.resolve import resolve_documents
 if TYPE_CHECKING:
     from holdfast.service.schemas import Answer, Hits, Notice
 
-PANEL = "Searching"
 MAX_PASSAGE_CHARS = 600  # longer passages are cut
 
 
 def declare(app: typer.Typer) -> None:
-    command(app, "search", panel=PANEL)(search)
-    command(app, "ask", panel=PANEL)(ask)
+    command(app, "search")(search)
+    command(app, "ask")(ask)
 
 
 def search(

@@ -13,13 +13,11 @@ from holdfast.extras import importing_extra
 from holdfast.settings import Settings
 from holdfast.url_secrets import mask_secrets
 
-PANEL = "Serving"
-
 
 def declare(app: typer.Typer) -> None:
-    command(app, "serve", panel=PANEL)(serve)
-    command(app, "worker", panel=PANEL)(worker)
-    command(app, "mcp", panel=PANEL)(mcp)
+    command(app, "serve")(serve)
+    command(app, "worker")(worker)
+    command(app, "mcp")(mcp)
 
 
 def serve(

@@ -25,7 +25,7 @@ EXCERPT_CHARS = 60  # of a missing chunk
 
 
 def declare(app: typer.Typer) -> None:
-    command(app, "show", panel="Looking")(show)
+    command(app, "show")(show)
 
 
 def show(

@@ -11,12 +11,11 @@ import io
 import json
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from itertools import count
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog import (
     Item,
@@ -34,9 +33,9 @@ from holdfast.catalog import (
 )
 from holdfast.catalog import conditions as sql
 from holdfast.documents import statements as documents_sql
+from holdfast.documents.requests import DEFAULT_ADD_OPTIONS, SOURCE_SLOT, AddOptions, ItemReply, Opener, Upload
 from holdfast.documents.selection import lock_open_base, select_items_with_slots
 from holdfast.engine import (
-    DEFAULT_PRIORITY,
     QUOTA_EXHAUSTED,
     Event,
     Fault,
@@ -58,91 +57,13 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import Base, Blob, ByteReader, Catalog, FileRecords, Location
     from holdfast.db import Transaction
-    from holdfast.engine import AdmissionResult, JobId, Ticket
+    from holdfast.engine import AdmissionResult
     from holdfast.engine.store import SqlStore
     from holdfast.indexes import CostEstimator, IndexRegistry
 
 ITEMS_PER_TRANSACTION = 100
 LONGEST_NAME = 1_000
 QUOTA_RETRY_AFTER = timedelta(minutes=10)  # when the quota is checked again
-SOURCE_SLOT = "source"  # the kind of the slot that reads the source of an item
-
-
-class Opener(Protocol):
-    """Opens a file when it is read. It may raise, also at the end if the file changed in the meantime."""
-
-    def __call__(self) -> AbstractContextManager[ByteReader]: ...
-
-
-class Upload(NamedTuple):
-    """An item to add: its bytes, or the source that they come from."""
-
-    name: str
-    content: bytes | ByteReader | Opener | None = None
-    metadata: Mapping[str, Any] = {}
-    kind: ItemKind = ItemKind.FILE
-    source: str | None = None
-    seen: str | None = None  # state of the source when the bytes were read
-    every: int | None = None  # seconds between two reads of the source
-    problem: Fault | None = None  # why it cannot be indexed: it becomes a failed item without slots
-    parent: int = 0  # its container; 0: none
-    local: bool = False  # the local user named this folder, so HOLDFAST_FOLDER_ROOTS does not apply
-
-    @property
-    def location(self) -> tuple[int, str]:
-        """Its parent and name, which are unique in a base."""
-        return self.parent, self.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemReply:
-    """The reply for one item of a request."""
-
-    verdict: Verdict
-    reason: str
-    status: Status = Status.NOT_INDEXED
-    name: str = ""
-    item: int | None = None  # the item that was added, or that conflicts
-    job: JobId | None = None
-    generation: int | None = None
-
-    @classmethod
-    def from_admission(cls, name: str, item: int | None, result: AdmissionResult) -> ItemReply:
-        """Return the reply for an item whose request the engine admitted or refused."""
-        return cls(
-            verdict=result.verdict,
-            reason=result.reason,
-            status=result.status,
-            name=name,
-            item=item,
-            job=result.job,
-            generation=result.generation,
-        )
-
-    @property
-    def accepted(self) -> bool:
-        return self.verdict is Verdict.ACCEPTED
-
-    @property
-    def quota_exhausted(self) -> bool:
-        return self.reason == QUOTA_EXHAUSTED.reason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddOptions:
-    """Options for adding items."""
-
-    on_duplicate: OnDuplicate | None = None  # None: the setting of the base
-    refuse_copies: bool = True  # refuse an upload without a source if another item has its content
-    index: bool | None = None  # index at once; None: the setting of the base
-    requester: str = ""
-    priority: int = DEFAULT_PRIORITY
-    cause: str = "user"
-    ticket: Ticket | None = None  # of the work that adds this; nothing is added if it lost its slot
-    restoring: bool = False  # into a base that is being restored
-
-
-DEFAULT_ADD_OPTIONS = AddOptions()
 
 
 class StaleLookup(Exception):

@@ -15,15 +15,14 @@ from holdfast.catalog import CONTAINERS, ItemKind
 from holdfast.documents import statements as sql
 from holdfast.documents.lists import count_ids, newest_id, read_ids_after
 from holdfast.documents.operations import (
-    DEFAULT_REQUEST_OPTIONS,
     ITEMS_PER_CLEAN_UP,
     SUBTREE_ACTIONS,
-    Action,
     build_already_deleting_reply,
     build_clean_up_reply,
     build_clean_up_requests,
     combine_answers,
 )
+from holdfast.documents.requests import DEFAULT_REQUEST_OPTIONS, Action
 from holdfast.documents.selection import item_with_status_from_row, lock_open_base, select_outermost
 from holdfast.engine import BulkResult
 from holdfast.errors import BadRequest, UnknownItem
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import Base, Item
     from holdfast.db import Transaction
-    from holdfast.documents.add import ItemReply
     from holdfast.documents.lists import DocumentFilter
-    from holdfast.documents.operations import DocumentOperations, RequestOptions
+    from holdfast.documents.operations import DocumentOperations
     from holdfast.documents.remove import DocumentRemover
+    from holdfast.documents.requests import ItemReply, RequestOptions
     from holdfast.documents.selection import ItemWithStatus
     from holdfast.engine import AdmissionResult, Request, Verdict
     from holdfast.engine.store import SqlStore

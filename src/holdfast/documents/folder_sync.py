@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.catalog import ItemKind, OnDuplicate, item_from_row
 from holdfast.documents import statements as sql
-from holdfast.documents.add import AddOptions, Upload
 from holdfast.documents.folders import preview
-from holdfast.documents.operations import DEFAULT_REQUEST_OPTIONS, RequestOptions
+from holdfast.documents.requests import DEFAULT_REQUEST_OPTIONS, AddOptions, RequestOptions, Upload
 from holdfast.errors import BadRequest, Forbidden, Permanent
 from holdfast.sources.errors import folder_not_allowed
 from holdfast.sources.folder import require_allowed, to_displayable
@@ -26,9 +25,10 @@ if TYPE_CHECKING:
     from threading import Event
 
     from holdfast.catalog import Base, Item
-    from holdfast.documents.add import DocumentAdder, ItemReply
+    from holdfast.documents.add import DocumentAdder
     from holdfast.documents.folders import SyncPreview
     from holdfast.documents.operations import DocumentOperations
+    from holdfast.documents.requests import ItemReply
     from holdfast.documents.source_sync import SourceAccess
     from holdfast.engine.store import SqlStore
 
@@ -69,11 +69,11 @@ class FolderSync:
         return self._sync(base, self._resolve_folder(folder, local=local), options, local=local)
 
     def watch(
-        self, base: Base, folder: Path, *, stop: Event, every: timedelta = DEFAULT_INTERVAL, local: bool = True
+        self, base: Base, folder: Path, *, stop: Event, every: timedelta | None = None, local: bool = True
     ) -> Iterator[ItemReply]:
         """Sync a folder now, after each change, and at the interval `every`, until `stop` is set."""
         path = self._resolve_folder(folder, local=local)
-        for event in watch(path, self._source_access.rules, stop=stop, every=every):
+        for event in watch(path, self._source_access.rules, stop=stop, every=every or DEFAULT_INTERVAL):
             yield self._sync(
                 base, path, RequestOptions(cause="watch"), local=local, source_changed=event is WatchEvent.CHANGED
             )

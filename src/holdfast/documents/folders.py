@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.catalog import ItemKind, OnDuplicate
 from holdfast.clock import Moment
 from holdfast.documents import statements as sql
-from holdfast.documents.add import AddOptions, Upload, pause_for_quota
+from holdfast.documents.add import pause_for_quota
 from holdfast.documents.operations import KINDS_FROM_SOURCE
+from holdfast.documents.requests import AddOptions, Upload
 from holdfast.errors import WorkError
 from holdfast.sources.folder import FoundFile, SkipReason, open_found, scan
 

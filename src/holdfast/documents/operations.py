@@ -7,12 +7,11 @@ deleted below it; the other roots of the request are not affected.
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from holdfast.catalog import ItemKind, item_from_row, read_base
 from holdfast.documents import statements as sql
-from holdfast.documents.add import SOURCE_SLOT, ItemReply
+from holdfast.documents.requests import DEFAULT_REQUEST_OPTIONS, SOURCE_SLOT, Action, ItemReply, RequestOptions
 from holdfast.documents.selection import (
     ItemWithStatus,
     admit_live_requests,
@@ -23,12 +22,12 @@ from holdfast.documents.selection import (
     select_live_requests,
     select_outermost,
 )
-from holdfast.engine import DEFAULT_PRIORITY, JobId, Operation, Request, SlotSpec, Status, Verdict
+from holdfast.engine import JobId, Operation, Request, SlotSpec, Status, Verdict
 from holdfast.engine.store import LARGEST_BATCH, LOWEST_PRIORITY, record_refusals
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from holdfast.catalog import Base, Item
     from holdfast.db import Transaction
@@ -46,35 +45,8 @@ ITEMS_PER_CLEAN_UP = LARGEST_BATCH // 2  # an item has two owners at most
 REINDEX_UNCHANGED = "again"  # payload of a refresh job that also indexes unchanged items again
 
 
-class Action(StrEnum):
-    """The actions on items.
-
-    The API takes its choices from here, and a test compares the buttons of the page with this list.
-    """
-
-    INDEX = "index"  # items that are not indexed
-    REINDEX = "reindex"  # build everything again, if nothing is active
-    REFRESH = "refresh"  # read the source again
-    RETRY = "retry"  # build what failed or is missing; of deleted items, the clean-up
-    FORCE = "force"  # build everything, regardless of the status
-    CANCEL = "cancel"  # stop active work
-    DELETE = "delete"
-
-
 # On a container, these also affect items below it that have another status.
 SUBTREE_ACTIONS = frozenset({Action.REINDEX, Action.FORCE, Action.DELETE})
-
-
-class RequestOptions(NamedTuple):
-    """The requester, priority and cause of a request, and the generations that the item may have."""
-
-    requester: str = ""
-    priority: int = DEFAULT_PRIORITY
-    cause: str = "user"
-    unless_changed: Collection[int] | None = None  # generations; None: any
-
-
-DEFAULT_REQUEST_OPTIONS = RequestOptions()
 
 
 class DocumentOperations:

@@ -33,7 +33,7 @@ from holdfast.indexes import CONTENT, describe_not_enabled
 from holdfast.paging import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from holdfast.catalog import Base, BlobStore, Item
     from holdfast.db import Transaction
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.documents.text import DocumentText, OriginalFile, PassageInContext
     from holdfast.engine import Slot
     from holdfast.engine.store import Job, SqlStore
-    from holdfast.indexes import IndexRegistry
+    from holdfast.indexes import NotEnabled
 
 MAX_STATUSES_PER_CALL = 1_000
 MAX_JOBS = 10  # shown for one item
@@ -66,9 +66,11 @@ class DocumentCounts:
 
 
 class DocumentQueries:
-    def __init__(self, store: SqlStore, blobs: BlobStore, indexes: IndexRegistry) -> None:
+    def __init__(
+        self, store: SqlStore, blobs: BlobStore, find_not_enabled: Callable[[Base], Mapping[str, NotEnabled]]
+    ) -> None:
         self._store = store
-        self._indexes = indexes
+        self._find_not_enabled = find_not_enabled
         self._blobs = blobs
 
     def list(
@@ -167,7 +169,7 @@ class DocumentQueries:
                     )
                     for slot in slots
                 ],
-                not_enabled={} if row.item.is_container else describe_not_enabled(self._indexes.check_enabled(now)[1]),
+                not_enabled={} if row.item.is_container else describe_not_enabled(self._find_not_enabled(now)),
                 jobs=[job.id for job in self._jobs(owners.values())],
             )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.catalog import base_event, item_removed_event
 from holdfast.documents import statements as sql
-from holdfast.documents.add import ItemReply
+from holdfast.documents.requests import ItemReply
 from holdfast.documents.selection import lock_open_base, require_unchanged, select_outermost
 from holdfast.engine import Event, Operation, Request, Status, Verdict
 from holdfast.engine.store import LARGEST_BATCH, find_existing_owners, record_events, require_held

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.catalog import ItemKind, OnDuplicate, read_items
 from holdfast.documents import statements as sql
-from holdfast.documents.add import AddOptions, Upload, pause_for_quota
+from holdfast.documents.add import pause_for_quota
 from holdfast.documents.folders import FOLDER_PRIORITY, FolderPart, FolderUpdater
-from holdfast.documents.operations import REINDEX_UNCHANGED, RequestOptions
+from holdfast.documents.operations import REINDEX_UNCHANGED
+from holdfast.documents.requests import AddOptions, RequestOptions, Upload
 from holdfast.documents.selection import admit_live_requests
 from holdfast.engine import BuildResult, Operation, Request
 from holdfast.engine.store import require_held

@@ -1,16 +1,5 @@
 """Events: the log, the live feed, and the public form of each event."""
 
-from holdfast.events.log import EventLog, LogPage
-from holdfast.events.public_events import EVENT_TYPES, TOPICS, Cursor, Event, EventFilter, PublicEvent, resolve_topics
+import lazy_loader
 
-__all__ = [
-    "EVENT_TYPES",
-    "TOPICS",
-    "Cursor",
-    "Event",
-    "EventFilter",
-    "EventLog",
-    "LogPage",
-    "PublicEvent",
-    "resolve_topics",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

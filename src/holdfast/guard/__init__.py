@@ -9,9 +9,6 @@ existing Celery task into a guarded one.
     invoices.perform(admission.job, lambda run: build_invoice(run.key))
 """
 
-from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus
-from holdfast.guard.guard import Guard
-from holdfast.guard.run import Run
-from holdfast.guard.work import Work
+import lazy_loader
 
-__all__ = ["Admission", "DeliveryResult", "Finished", "Guard", "KeyStatus", "Run", "Work"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,15 +1,5 @@
 """Search: from a query to served passages, and to answers that quote them."""
 
-from holdfast.search.answer_generation import AnswerOutcome
-from holdfast.search.citations import Citation
-from holdfast.search.fusion import ChannelScore
-from holdfast.search.results import Hit, Hits, Notice
+import lazy_loader
 
-__all__ = [
-    "AnswerOutcome",
-    "ChannelScore",
-    "Citation",
-    "Hit",
-    "Hits",
-    "Notice",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.auth import Scope
 from holdfast.clock import Moment, as_datetime
 from holdfast.errors import BadRequest
+from holdfast.paging import Page
 from holdfast.service.cursors import parse_cursor
-from holdfast.service.schemas import ApiKey, Delivery, KeyWithSecret, Page, Webhook, WebhookWithSecret
 from holdfast.service.validation import ValidatedOperations, parse_choice
 from holdfast.url_secrets import mask_secrets
 
@@ -18,12 +19,64 @@ if TYPE_CHECKING:
 
     from holdfast.auth import StoredKey
     from holdfast.service.authorization import Authorization
+    from holdfast.webhooks.delivery import Delivery
     from holdfast.webhooks.endpoints import StoredWebhook
     from holdfast.wiring import Library
 
 ALL_EVENT_TYPES = ("*",)
 MAX_KEY_DAYS = 36_500
-KeyList = list[ApiKey]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """An API key without its secret."""
+
+    id: int
+    name: str
+    prefix: str  # the beginning of the secret
+    scope: str  # read, write or admin
+    bases: list[str] | None  # None: all, also later ones
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyWithSecret:
+    """A new key with its secret."""
+
+    key: ApiKey
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """An address that receives events."""
+
+    id: int
+    url: str
+    types: list[str]
+    bases: list[str] | None  # None: all, also later ones
+    enabled: bool
+    disabled_reason: str | None  # asked, gone (HTTP 410), failing (for days)
+    failures: int  # consecutive failed attempts
+    failing_since: datetime | None
+    created_at: datetime
+    state: str = "healthy"  # healthy, failing (one message at a time is sent as a probe) or disabled
+    retry_at: datetime | None = None  # while failing: time of the next attempt
+    waiting: int = 0  # unsent messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookWithSecret:
+    """A webhook with the secret that signs its messages."""
+
+    webhook: Webhook
+    secret: str
+
+
+KeyList = list[ApiKey]  # `list` is also a method below
 WebhookList = list[Webhook]
 
 
@@ -154,4 +207,4 @@ def _find_base_names(authorization: Authorization, ids: frozenset[int] | None) -
     """Return the names of bases; deleted ones are left out."""
     if ids is None:
         return None
-    return [base.name for base in authorization.library.bases.list() if base.id in ids]
+    return [base.name for base in authorization.library.catalog.bases() if base.id in ids]

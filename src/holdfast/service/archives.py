@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.auth import Scope
-from holdfast.bases.archives import RestoreOptions
-from holdfast.service.schemas import ExportResult, RestoredBase
+from holdfast.bases.archives import RestoredBase, RestoreOptions
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.service.authorization import Authorization
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportResult:
+    """The size of an exported archive."""
+
+    bytes: int
 
 
 class LocalArchives(ValidatedOperations):

@@ -31,7 +31,7 @@ class Authorization:
 
     def find_base(self, name: str, scope: Scope = Scope.READ) -> Base:
         """Return a base by name; raise unless the caller has this scope there."""
-        base = self.library.bases.find(name)
+        base = self.library.catalog.find_base(name)
         if not self.caller.sees(base.id):
             raise UnknownBase(name)
         self._require_scope(scope)
@@ -56,7 +56,7 @@ class Authorization:
         self._require_scope(scope)
 
     def visible_bases(self) -> list[Base]:
-        return [base for base in self.library.bases.list() if self.caller.sees(base.id)]
+        return [base for base in self.library.catalog.bases() if self.caller.sees(base.id)]
 
     def base_names(self) -> dict[str, str]:
         """Return the names of the visible bases by the key that jobs and events use."""

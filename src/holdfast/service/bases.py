@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.auth import Scope
-from holdfast.documents import progress_of
-from holdfast.engine import describe_fault
+from holdfast.bases.probe import ProviderTestResult
+from holdfast.catalog import BaseSettings, BaseStatus, OnDuplicate
+from holdfast.documents import DocumentCounts, Progress, progress_of
+from holdfast.engine import Problem, describe_fault
 from holdfast.errors import BadRequest, BadSettings, Forbidden
 from holdfast.indexes import describe_not_enabled
-from holdfast.service.schemas import Base, BaseSettings, DocumentCounts, OnDuplicate, Progress, ProviderTestResult
 from holdfast.service.validation import ValidatedOperations
 from holdfast.wellformed import to_nfc
 
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
     from holdfast.service.authorization import Authorization
 
 ProbeResults = list[ProviderTestResult]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """A collection of documents that are searched together."""
+
+    id: int
+    name: str
+    status: BaseStatus
+    problem: Problem | None
+    settings: BaseSettings
+    not_enabled: dict[str, Problem]  # requested indexes that cannot run here, each with the reason
+    rollout: Progress | None = None  # of a settings change that documents still follow; None: none
 
 
 class LocalBases(ValidatedOperations):

@@ -13,10 +13,19 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from holdfast.service.access import LocalKeys, LocalWebhooks
+    from holdfast.service.archives import LocalArchives
+    from holdfast.service.bases import LocalBases
+    from holdfast.service.details import LocalDocumentDetails
+    from holdfast.service.documents import LocalDocuments
+    from holdfast.service.event_queries import LocalEvents
+    from holdfast.service.jobs import LocalJobs
     from holdfast.service.local import LocalService
     from holdfast.service.opening import BackgroundWorker
     from holdfast.service.remote import RemoteService
-    from holdfast.service.schemas import Answer, DocumentStatus, Hits, Job
+    from holdfast.service.schemas import Answer, DocumentStatus, Hits, Job, Overview
+    from holdfast.service.search import LocalCards, LocalSearch
+    from holdfast.service.usage import LocalUsage
     from holdfast.wiring import Library
 
 T = TypeVar("T")
@@ -63,18 +72,66 @@ class Holdfast:
             shared = "://" in str(where or "")
             if work or (work is None and not shared and find_server(settings) is None):
                 self._worker = BackgroundWorker(settings)
-        self.bases = service.bases
-        self.documents = service.documents
-        self.jobs = service.jobs
-        self.cards = service.cards
-        self.dossiers = service.dossiers
-        self.accounts = service.accounts
-        self.asking = service.asking
-        self.archives = service.archives
-        self.events = service.events
-        self.keys = service.keys
-        self.webhooks = service.webhooks
-        self.overview = service.overview
+        self._service = service
+
+    @property
+    def bases(self) -> LocalBases:
+        """Create, list, change and delete bases."""
+        return self._service.bases
+
+    @property
+    def documents(self) -> LocalDocuments:
+        """Add, list, change and delete documents."""
+        return self._service.documents
+
+    @property
+    def jobs(self) -> LocalJobs:
+        """The queue: its jobs, their order, pauses."""
+        return self._service.jobs
+
+    @property
+    def asking(self) -> LocalSearch:
+        """Search bases, ask questions, and read the knowledge graph."""
+        return self._service.asking
+
+    @property
+    def cards(self) -> LocalCards:
+        """Study cards."""
+        return self._service.cards
+
+    @property
+    def dossiers(self) -> LocalDocumentDetails:
+        """The details of one document: history, cost, chunks, entities."""
+        return self._service.dossiers
+
+    @property
+    def accounts(self) -> LocalUsage:
+        """Costs, refused requests, and checks of the stores."""
+        return self._service.accounts
+
+    @property
+    def archives(self) -> LocalArchives:
+        """Export bases to files and import them."""
+        return self._service.archives
+
+    @property
+    def events(self) -> LocalEvents:
+        """What has happened."""
+        return self._service.events
+
+    @property
+    def keys(self) -> LocalKeys:
+        """API keys of a server."""
+        return self._service.keys
+
+    @property
+    def webhooks(self) -> LocalWebhooks:
+        """Addresses that receive events."""
+        return self._service.webhooks
+
+    def overview(self, hours: int = 24) -> Overview:
+        """Return document counts, the queue of the last hours, workers, costs and recent outcomes of jobs."""
+        return self._service.overview(hours)
 
     def __enter__(self) -> Self:
         return self

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.llm import UsageTotal
+from holdfast.paging import Page
 from holdfast.service.cursors import parse_cursor
-from holdfast.service.schemas import Card, DocumentEntity, DocumentUsage, MissingChunk, Page
 from holdfast.service.timeline import build_timeline
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
+    from holdfast.documents.details import Card, DocumentEntity, MissingChunk
     from holdfast.service.authorization import Authorization
-    from holdfast.service.schemas import HistoryEntry
+    from holdfast.service.timeline import HistoryEntry
 
 MAX_HISTORY_ROWS = 500  # jobs, and events, that a history is built from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentUsage:
+    """What was paid for one document, and what stored answers saved."""
+
+    document: int
+    name: str
+    spent: UsageTotal
+    saved: UsageTotal
+    kinds_spent: list[UsageTotal]
+    kinds_saved: list[UsageTotal]
 
 
 class LocalDocumentDetails(ValidatedOperations):

@@ -11,26 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from holdfast.auth import Scope
+from holdfast.catalog import ItemKind, OnDuplicate
 from holdfast.disk import reporting_full_disk
-from holdfast.documents import Action, AddOptions, DocumentFilter, Order, RequestOptions, Upload
+from holdfast.documents import (
+    Action,
+    AddOptions,
+    DocumentChunk,
+    DocumentFilter,
+    DocumentStatus,
+    Order,
+    RequestOptions,
+    Upload,
+)
 from holdfast.engine import DEFAULT_PRIORITY
 from holdfast.errors import BadRequest, Permanent, StoreFull
+from holdfast.paging import Page
 from holdfast.service.cursors import parse_pair_cursor
-from holdfast.service.messages import make_document_reply, merge_summaries, require_accepted
-from holdfast.service.schemas import (
-    DocumentChunk,
-    DocumentStatus,
-    DocumentText,
-    ItemKind,
-    OnDuplicate,
-    OriginalFile,
-    Page,
-    PassageInContext,
-    Reply,
-    SyncPreview,
-)
+from holdfast.service.messages import Reply, make_document_reply, merge_summaries, require_accepted
 from holdfast.service.validation import ValidatedOperations, parse_choice
-from holdfast.sources.watch import DEFAULT_INTERVAL
 from holdfast.url_secrets import find_secret, mask_secrets
 
 if TYPE_CHECKING:
@@ -39,9 +37,11 @@ if TYPE_CHECKING:
     from threading import Event
 
     from holdfast.catalog import Base
-    from holdfast.documents import ItemReply
+    from holdfast.documents import Document, ItemReply
+    from holdfast.documents.folders import SyncPreview
+    from holdfast.documents.text import DocumentText, OriginalFile, PassageInContext
     from holdfast.service.authorization import Authorization
-    from holdfast.service.schemas import BulkSummary, Document
+    from holdfast.service.messages import BulkSummary
 
 Replies = list[Reply]
 Generations = Collection[int] | None
@@ -180,10 +180,8 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         target, local = self._find_base_for_folders(base)
         return self._library.folder_sync.preview(target, Path(folder), local=local)
 
-    def watch(
-        self, base: str, folder: Path | str, *, stop: Event, every: timedelta = DEFAULT_INTERVAL
-    ) -> Iterator[Reply]:
-        """Sync a folder now, after each change in it, and at this interval, until `stop` is set."""
+    def watch(self, base: str, folder: Path | str, *, stop: Event, every: timedelta | None = None) -> Iterator[Reply]:
+        """Sync a folder now, after each change, and at the interval `every` (5 minutes), until `stop` is set."""
         target, local = self._find_base_for_folders(base)
         return map(
             make_document_reply,

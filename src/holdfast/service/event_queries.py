@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.events import Cursor, EventFilter, resolve_topics
-from holdfast.service.schemas import Event, Page
+from holdfast.events import Cursor, Event, EventFilter, resolve_topics
+from holdfast.paging import Page
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:

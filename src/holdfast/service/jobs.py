@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from holdfast.auth import Scope
 from holdfast.catalog import SOURCE_PREFIX, parse_item_id
 from holdfast.clock import as_datetime
-from holdfast.documents import progress_of, refuse_failed
-from holdfast.engine import describe_reasons
+from holdfast.documents import Progress, progress_of, refuse_failed
+from holdfast.engine import Operation, Outcome, Problem, describe_reasons
 from holdfast.engine.store import JobFilter
 from holdfast.errors import BadRequest
+from holdfast.paging import Page
 from holdfast.service.messages import make_job_reply, merge_summaries, require_accepted
-from holdfast.service.schemas import Job, Page, QueueStats
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
@@ -24,7 +24,48 @@ if TYPE_CHECKING:
     from holdfast.engine.store import ListedJob, QueueOverview
     from holdfast.service.authorization import Authorization
     from holdfast.service.documents import LocalDocuments
-    from holdfast.service.schemas import BulkSummary, Reply
+    from holdfast.service.messages import BulkSummary, Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A request and its outcome."""
+
+    id: str
+    base: str
+    document: int | None  # None: the job is about the base itself
+    name: str  # of the document; empty if there is none or it is deleted
+    subject: str  # document, source, cards …
+    operation: Operation
+    cause: str
+    requester: str
+    priority: int
+    state: str  # queued, indexing, deleting, or the outcome
+    outcome: Outcome | None
+    generation: int
+    created_at: datetime
+    finished_at: datetime | None
+    results: dict[str, Any]
+    progress: Progress | None = None
+    waiting_for: list[Problem] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        return self.outcome is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStats:
+    """Numbers about the queue."""
+
+    active: dict[str, int]  # jobs by state
+    ended: dict[str, int]  # within the window, by outcome
+    window_seconds: int
+    per_hour: float
+    failure_rate: float | None
+    oldest_queued: datetime | None
+    paused: bool
+    paused_bases: list[str]
 
 
 class LocalJobs(ValidatedOperations):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from holdfast.engine import Status, Verdict
 from holdfast.errors import Conflict
 from holdfast.guard.answers import ADMISSION_MESSAGES
-from holdfast.service.schemas import BulkSummary, Reply
 
 if TYPE_CHECKING:
     from holdfast.documents import ItemReply
@@ -26,6 +25,35 @@ REASON_MESSAGES = {
     "unknown_job": "There is no such job.",
     "same_priority": "It has this priority already.",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The result of a request about one document."""
+
+    verdict: Verdict
+    reason: str
+    message: str
+    name: str = ""
+    document: int | None = None
+    job: str | None = None
+    status: Status = Status.NOT_INDEXED
+    generation: int | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the request started new work."""
+        return self.verdict is Verdict.ACCEPTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkSummary:
+    """The result of a request about many documents: counts by verdict and reason."""
+
+    found: int
+    accepted: int
+    answers: dict[str, int]  # by `verdict: reason`
+    dry_run: bool = False
 
 
 def make_document_reply(result: ItemReply) -> Reply:

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from holdfast.auth import Caller, Scope
 from holdfast.engine.liveness import known_dead, make_holder_name
-from holdfast.engine.worker import PollingWorker
 from holdfast.errors import BadSettings
 from holdfast.extras import require_extra
 from holdfast.private_files import make_private_folder, open_private_file, restrict_to_owner
 from holdfast.settings import DATA_FOLDER, DATABASE_FILE, Settings
-from holdfast.wiring import Library, open_configured_store, open_worker_parts
+from holdfast.wiring import Library, open_configured_store
 
 SERVER_FILE = "server.json"  # in the home folder: the process and the address of its server
 
@@ -53,6 +52,9 @@ class BackgroundWorker:
     """A worker in a thread of this process."""
 
     def __init__(self, settings: Settings) -> None:
+        from holdfast.engine.worker import PollingWorker  # noqa: PLC0415 - most commands have no worker
+        from holdfast.wiring import open_worker_parts  # noqa: PLC0415
+
         self._worker = PollingWorker(open_worker_parts(settings))
         self._thread = threading.Thread(target=self._worker.run, name="holdfast-worker", daemon=True)
         self._thread.start()

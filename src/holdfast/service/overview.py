@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Moment, as_datetime, micros
+from holdfast.documents import DocumentCounts
 from holdfast.engine import Outcome, Status
 from holdfast.errors import BadRequest
-from holdfast.service.jobs import queue_to_schema
-from holdfast.service.schemas import DocumentCounts, OutcomeBucket, Overview
+from holdfast.service.jobs import QueueStats, queue_to_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +22,35 @@ if TYPE_CHECKING:
 BUCKET_COUNT = 24
 MAX_HOURS = 24 * 30
 CHARTED_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED, Outcome.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeBucket:
+    """Outcomes of the jobs that ended within one period."""
+
+    at: datetime  # start of the period
+    success: int = 0
+    degraded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    other: int = 0  # superseded or deleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """Numbers about the bases that the caller sees."""
+
+    bases: int
+    documents: DocumentCounts
+    queue: QueueStats
+    workers: int  # running workers of the whole library
+    working: int  # workers with a live lease on work of these bases
+    tokens_spent: int  # this and the following since the start of the ledger
+    tokens_saved: int
+    price_spent: float | None
+    price_saved: float | None
+    duplicates: int  # requests that started no new work
+    series: list[OutcomeBucket]  # oldest first; the last period has not ended
 
 
 def build_overview(authorization: Authorization, hours: int) -> Overview:

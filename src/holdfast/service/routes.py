@@ -14,15 +14,40 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.documents import Order
 from holdfast.service import http_models as bodies
 from holdfast.service import schemas as s
-from holdfast.service.local import GROUPS
+from holdfast.service.access import LocalKeys, LocalWebhooks
+from holdfast.service.archives import LocalArchives
+from holdfast.service.bases import LocalBases
+from holdfast.service.details import LocalDocumentDetails
+from holdfast.service.documents import LocalDocuments
+from holdfast.service.event_queries import LocalEvents
+from holdfast.service.jobs import LocalJobs
+from holdfast.service.local import LocalService
 from holdfast.service.schemas import Page
+from holdfast.service.search import LocalCards, LocalSearch
+from holdfast.service.usage import LocalUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import BaseModel
 
+    from holdfast.service.validation import ValidatedOperations
+
 REQUIRED: Any = ...
+GROUPS: Mapping[str, type[ValidatedOperations]] = {
+    "": LocalService,
+    "bases": LocalBases,
+    "documents": LocalDocuments,
+    "jobs": LocalJobs,
+    "asking": LocalSearch,
+    "cards": LocalCards,
+    "dossiers": LocalDocumentDetails,
+    "accounts": LocalUsage,
+    "archives": LocalArchives,
+    "events": LocalEvents,
+    "keys": LocalKeys,
+    "webhooks": LocalWebhooks,
+}
 PATH_NAME = re.compile(r"{(\w+)(?::path)?}")
 
 

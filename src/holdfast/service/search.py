@@ -6,28 +6,24 @@ from typing import TYPE_CHECKING
 
 from holdfast.auth import Scope
 from holdfast.errors import BadRequest, UnknownEntity
-from holdfast.search.answers import OUTCOME_MESSAGES
+from holdfast.paging import Page
+from holdfast.search.answers import OUTCOME_MESSAGES, Answer, Mode
 from holdfast.service.cursors import parse_cursor
 from holdfast.service.messages import make_job_reply, require_accepted
-from holdfast.service.schemas import (
-    Answer,
-    Card,
-    CardSetStatus,
-    EntityDetails,
-    GraphView,
-    Hits,
-    Mode,
-    Page,
-    ServedPassage,
-)
 from holdfast.service.validation import ValidatedOperations, parse_choice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
     from typing import Any
 
+    from holdfast.bases.cards import CardSetStatus
+    from holdfast.catalog import ServedPassage
+    from holdfast.documents.details import Card
+    from holdfast.indexes.graph import Entity, EntityDetails
+    from holdfast.indexes.graph.graph_view import GraphView
+    from holdfast.search import Hits
     from holdfast.service.authorization import Authorization
-    from holdfast.service.schemas import Entity, Reply
+    from holdfast.service.messages import Reply
 
 __all__ = ["OUTCOME_MESSAGES", "LocalCards", "LocalSearch"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.clock import as_datetime
-from holdfast.engine import Problem, describe_fault
-from holdfast.service.schemas import HistoryEntry
+from holdfast.engine import Operation, Problem, describe_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,24 @@ SLOT_EVENT_LABELS = {
     "slot.forgotten": "removed",
 }
 DOCUMENT_EVENT_LABELS = {"document.added": "added", "document.changed": "changed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """An entry in the history of a document: a request, an attempt, or an outcome."""
+
+    at: datetime
+    # Of a job: accepted, or its outcome. Of an index: claimed, ready, failed, postponed, released, expired, cancelled,
+    # removed. Of the document: added, changed.
+    what: str
+    kind: str | None = None  # the index; None: the whole document
+    job: str | None = None
+    generation: int | None = None
+    attempt: int | None = None  # number of claims of this index in this generation, including this one
+    operation: Operation | None = None
+    requester: str | None = None
+    problem: Problem | None = None
+    seconds: float | None = None  # since the claim; for a job, since it was accepted
 
 
 def build_timeline(jobs: Iterable[Job], lines: Sequence[LoggedEvent], slots: Sequence[Slot]) -> list[HistoryEntry]:

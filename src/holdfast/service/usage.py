@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.auth import Scope
@@ -9,23 +11,87 @@ from holdfast.catalog import parse_item_id
 from holdfast.clock import as_datetime
 from holdfast.db import SecureDeleteStage
 from holdfast.doctor.check_erasure import explain_stage
-from holdfast.engine import describe_reasons
+from holdfast.engine import Operation, describe_reasons
+from holdfast.llm import UsageTotal
+from holdfast.paging import Page
 from holdfast.service.cursors import parse_cursor
-from holdfast.service.schemas import (
-    BaseUsage,
-    ErasureStage,
-    ErasureStatus,
-    Finding,
-    Page,
-    RefusalCount,
-    RefusedRequest,
-    WaitingJob,
-)
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
     from holdfast.catalog import ErasureState, PendingErasure
+    from holdfast.doctor.report import Finding
     from holdfast.service.authorization import Authorization
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingJob:
+    """A job that has not ended, and the reasons."""
+
+    job: str
+    base: str
+    document: int | None
+    name: str
+    reasons: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseUsage:
+    """What a base has paid, and what stored answers saved."""
+
+    base: str
+    spent: UsageTotal
+    saved: UsageTotal
+    kinds_spent: list[UsageTotal]
+    kinds_saved: list[UsageTotal]
+    budget_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRequest:
+    """A request that started no new work: who sent it, and why."""
+
+    id: int
+    at: datetime
+    base: str
+    document: int | None
+    subject: str
+    operation: Operation
+    verdict: str
+    reason: str
+    job: str | None
+    requester: str
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalCount:
+    """How many requests of one requester started no work for one reason in one base, and their cost."""
+
+    base: str
+    requester: str
+    reason: str
+    count: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureStage:
+    """The progress of one stage of erasure."""
+
+    complete: bool
+    documents: int  # deleted or changed documents that this stage has not finished
+    since: datetime | None  # time of the first of them
+    obstacle: str | None  # why the last attempt failed
+    blocked_since: datetime | None  # time since which attempts fail
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureStatus:
+    """How much of the deleted data is removed from the disk."""
+
+    overwrite: ErasureStage  # of deleted rows, in the database file and its log
+    compact: ErasureStage  # of copies that the database has made of them
 
 
 class LocalUsage(ValidatedOperations):

@@ -1,23 +1,5 @@
 """The index `fulltext`: finds chunks by their words."""
 
-from holdfast.indexes.fulltext.index import (
-    BODY_WEIGHT,
-    HEADING_WEIGHT,
-    FulltextIndex,
-    fts5_tokenizer,
-    is_stemmed,
-    split_headings,
-    to_columns,
-    to_fts5_query,
-)
+import lazy_loader
 
-__all__ = [
-    "BODY_WEIGHT",
-    "HEADING_WEIGHT",
-    "FulltextIndex",
-    "fts5_tokenizer",
-    "is_stemmed",
-    "split_headings",
-    "to_columns",
-    "to_fts5_query",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
