@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,17 +33,19 @@ class IndexDefaults:
 class StoreIndex(IndexDefaults):
     """An index whose rows are in one row store."""
 
-    def __init__(self, rows: RowStore) -> None:
-        self._rows = rows
+    @cached_property
+    def _store(self) -> RowStore:
+        """Opened at first use, because it loads NumPy, and many commands only ask what an index would store."""
+        raise NotImplementedError
 
     def absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
-        return self._rows.absent(recipe.id, chunks)
+        return self._store.absent(recipe.id, chunks)
 
     def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
-        self._rows.drop(recipe.id, chunks)
+        self._store.drop(recipe.id, chunks)
 
     def scan(self, recipe: Recipe, after: int, limit: int) -> list[int]:
-        return self._rows.scan(recipe.id, after, limit)
+        return self._store.scan(recipe.id, after, limit)
 
     def forget(self, recipe: Recipe) -> None:
-        self._rows.forget(recipe.id)
+        self._store.forget(recipe.id)

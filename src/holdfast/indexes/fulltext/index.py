@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.catalog import recipe_spec
@@ -54,8 +55,11 @@ class FulltextIndex(StoreIndex):
     kind = "fulltext"
 
     def __init__(self, tools: Tools) -> None:
-        self._store = open_fulltext_store(tools.database, memory=tools.words_memory)
-        super().__init__(self._store)
+        self._tools = tools
+
+    @cached_property
+    def _store(self) -> FulltextStore:
+        return open_fulltext_store(self._tools.database, memory=self._tools.words_memory)
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         """Return the tokenizer version, and `stemmed` if words are not stemmed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog import NO_CHAT
@@ -40,11 +41,17 @@ class QuestionsIndex(StoreIndex):
     kind = KIND
 
     def __init__(self, tools: Tools) -> None:
-        self.pairs = PairStore(tools.database, words_memory=tools.words_memory)
-        super().__init__(self.pairs)
         self._tools = tools
         self._llm_calls = ChunkLlmCalls(tools.speaker, tools.memos, kind=KIND, recipe=RECIPE, make=_ask_model)
         self._embedders = EmbedderFactory(tools)
+
+    @cached_property
+    def pairs(self) -> PairStore:
+        return PairStore(self._tools.database, words_memory=self._tools.words_memory)
+
+    @cached_property
+    def _store(self) -> PairStore:
+        return self.pairs
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         if base.settings.chat == NO_CHAT:

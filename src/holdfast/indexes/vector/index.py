@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import Permanent
@@ -66,10 +66,13 @@ class VectorIndex(StoreIndex):
     kind = "vector"
 
     def __init__(self, tools: Tools) -> None:
+        self._database = tools.database
         self._embedders = EmbedderFactory(tools)
-        self._store = open_vector_store(tools.database)
-        super().__init__(self._store)
         self._prepared: dict[tuple[int, int], bytes] = {}  # vectors made by `prepare`, by recipe and chunk
+
+    @cached_property
+    def _store(self) -> VectorStore:
+        return open_vector_store(self._database)
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         embedder = self._embedders.for_base(base)
