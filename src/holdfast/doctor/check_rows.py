@@ -141,7 +141,7 @@ class RowChecks:
         absent = self._indexes[kind].absent(recipe, list(chunks))
         with self._database.reading() as tx:
             served = confirm_chunks(tx, base, kind, recipe.id, absent)
-        for chunk, hit in served.items():
+        for chunk, hit in sorted(served.items()):
             if hit.generation == chunks[chunk]:
                 what = f"chunk {chunk} of document {hit.document}"
                 yield Issue(f"{kind} of {self._base_label(base)}", what, (base, str(hit.document), kind))
