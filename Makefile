@@ -72,9 +72,9 @@ scripts: setup ## Check the types of the page's scripts, where Node is
 	else echo "Node is not here, so the types of the scripts are not checked."; fi
 
 browser: ## Install Chromium for the tests of the page, where it is missing and that is possible
-	@command -v chromium > /dev/null || { \
+	@command -v chromium-headless-shell > /dev/null || { \
 	  echo "Installing Chromium for the tests of the page."; \
-	  { apt-get update && apt-get install --yes --no-install-recommends chromium; } > /dev/null 2>&1 || \
+	  { apt-get update && apt-get install --yes --no-install-recommends chromium-headless-shell; } > /dev/null 2>&1 || \
 	  echo "Chromium could not be installed here: the tests of the page are left out, and with CI=true they fail."; }
 
 screenshots: setup browser ## Photograph every page, light and dark, wide and narrow, for the README

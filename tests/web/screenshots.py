@@ -9,7 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from tests.web.conftest import FLAGS, Site
+from tests.web.conftest import BROWSERS, FLAGS, Site
 from tests.web.samples import PAGES, fill
 
 TARGET = Path(__file__).parents[2] / "screenshots"
@@ -20,7 +20,7 @@ SETTLED = 1500  # milliseconds until what moves has come to rest
 
 def main() -> int:
     """Photograph every page."""
-    path = shutil.which("chromium")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         print("There is no Chromium; `make browser` installs it where it can.", file=sys.stderr)  # noqa: T201
         return 1

@@ -227,6 +227,7 @@ class Bases:
         def remove(tx: Transaction) -> int:
             gone = tx.run(sql.REMOVE_BASE, id=base.id)
             if gone:
+                tx.run(sql.REMOVE_CALIBRATION, id=base.id)
                 tx.run(sql.REMOVE_PAUSE, base=base.key)
                 tx.run(sql.REMOVE_QUOTA, base=base.key)
                 record_events(tx, [base_event("removed", base)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Text, cast, delete, func, literal_column, select, update
 
-from holdfast.catalog import BASE_OPEN, ITEM_VISIBLE, bases, items, owner_matches_item, recipes
+from holdfast.catalog import BASE_OPEN, ITEM_VISIBLE, bases, calibrations, items, owner_matches_item, recipes
 from holdfast.db import LIMIT, int_param, text_param
 from holdfast.engine.store import jobs, owners, pauses, quotas, slots
 
@@ -36,6 +36,7 @@ _has_recipes = select(recipes.c.id).where(recipes.c.base == cast(bases.c.id, Tex
 _closed = bases.c.deleting == literal_column("1")
 SELECT_EMPTY_BASE = select(bases.c.id).where(_this, _closed, ~_has_items, ~_has_owners)
 REMOVE_BASE = delete(bases).where(_this, _closed, ~_has_items, ~_has_owners, ~_has_recipes).returning(bases.c.id)
+REMOVE_CALIBRATION = delete(calibrations).where(calibrations.c.base_id == int_param("id"))
 REMOVE_PAUSE = delete(pauses).where(pauses.c.base == text_param("base"))
 REMOVE_QUOTA = delete(quotas).where(quotas.c.base == text_param("base"))
 _indexed = items.join(_document, owner_matches_item(_document))

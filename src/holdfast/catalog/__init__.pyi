@@ -61,7 +61,7 @@ from .repository import (
     stored_map,
 )
 from .repository import Location as Location
-from .tables import bases, builds, chunks, item_statuses, items, list_entries, missing_chunks, recipes
+from .tables import bases, builds, calibrations, chunks, item_statuses, items, list_entries, missing_chunks, recipes
 from .visibility import (
     SELECT_SERVED_CHUNKS,
     ChunkOwnerCache,
@@ -121,6 +121,7 @@ __all__ = [
     "base_from_row",
     "bases",
     "builds",
+    "calibrations",
     "chunks",
     "confirm_chunks",
     "fault_from_json",

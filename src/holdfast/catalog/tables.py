@@ -141,6 +141,14 @@ recipes = Table(
     sqlite_autoincrement=True,
 )
 
+calibrations = Table(  # of the search channels of a base; see search/calibration.py
+    "library_calibrations",
+    metadata,
+    Column("base_id", IdType, primary_key=True, autoincrement=False),
+    Column("chunks", BigInteger, nullable=False),  # live ones, at the measurement
+    Column("measured", Text, nullable=False),  # JSON
+)
+
 builds = Table(
     "library_builds",
     metadata,

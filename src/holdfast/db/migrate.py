@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.db.database import Database
 
-HEAD = "0016"
+HEAD = "0017"
 ADVISORY_LOCK_ID = 0x686F6C64  # "hold"
 
 

@@ -1,8 +1,11 @@
 """Calibrates the channels of a base with questions that the base itself answers.
 
 The results of the channels for these questions, among a sample of chunks, give their weights
-(`search.calibration_questions`). The trust in links between names is measured on the graph. Each process measures a
-base once, and again when the base has doubled.
+(`search.calibration_questions`). The trust in links between names is measured on the graph.
+
+Measuring a large base takes seconds, so the database keeps the result for other processes. A base is measured again when
+its recipes change, when it has doubled, and after a week, because its documents may be others by then. A small base is
+measured quickly and changes quickly, so each process measures it itself.
 
 Where embedding costs money, nothing is measured and the prior weights apply.
 """
@@ -12,10 +15,12 @@ from __future__ import annotations
 import json
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from holdfast.catalog import ChunkLists, read_chunk_owners, read_chunks_of_base
+from holdfast.errors import StoreError
 from holdfast.indexes.fulltext import is_stemmed
 from holdfast.indexes.graph import NAMED_ROLE
 from holdfast.search import statements as sql
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.catalog import Base, Recipe
-    from holdfast.db import Database
+    from holdfast.db import Database, Transaction
     from holdfast.indexes import IndexRegistry
     from holdfast.indexes.questions import QuestionsIndex
     from holdfast.indexes.vector.index import VectorIndex
@@ -36,7 +41,10 @@ if TYPE_CHECKING:
 SAMPLED_CHUNKS = 2_000  # chunks in which answers are searched
 SAMPLED_DOCUMENTS = 200  # documents checked for mentions by others
 REMEASURE_FACTOR = 2  # growth in chunks after which a base is measured again
+REMEASURE_SECONDS = 7 * 86_400
 CACHE_SECONDS = 60.0
+KEPT_FROM_CHUNKS = 1_000  # a smaller base is not kept
+VERSION = 1  # of the measurement; one that another version has kept is not used
 CALIBRATED_CHANNELS = (FULLTEXT, VECTOR)  # measured on any base; the first is the baseline
 
 
@@ -46,10 +54,10 @@ class Calibration:
 
     weights: Mapping[str, float]
     link_trust: float  # from 0 to 1
-    recipes: Mapping[str, Recipe]
-    chunks: int  # at the last count
+    recipes: Mapping[str, int]  # ids, by kind of index
     measured_chunks: int  # at the measurement
-    until: float  # valid until this monotonic time
+    chunks: int = 0  # at the last count
+    until: float = 0.0  # valid until this monotonic time
 
 
 class CalibrationCache:
@@ -68,24 +76,36 @@ class CalibrationCache:
             return known
         with self._database.reading() as tx:
             ((chunks,),) = tx.run(sql.COUNT_CHUNKS, base=base.key)
-        until = time.monotonic() + CACHE_SECONDS
-        if known is not None and known.recipes == recipes and chunks <= REMEASURE_FACTOR * known.measured_chunks:
-            known = replace(known, chunks=chunks, until=until)
-        else:
+            known = known or (_read(tx, base) if chunks >= KEPT_FROM_CHUNKS else None)
+        ids = {kind: recipe.id for kind, recipe in recipes.items()}
+        if known is None or known.recipes != ids or chunks > REMEASURE_FACTOR * known.measured_chunks:
             sample = self._sample(base)
             known = Calibration(
                 weights=_add_unmeasured(self._measure_weights(sample, recipes), recipes),
                 link_trust=self._measure_link_trust(sample, links),
-                recipes=dict(recipes),
-                chunks=chunks,
+                recipes=ids,
                 measured_chunks=chunks,
-                until=until,
             )
-        self._known[base.key] = known
+            if chunks >= KEPT_FROM_CHUNKS:
+                self._save(base, known)
+        known = self._known[base.key] = replace(known, chunks=chunks, until=time.monotonic() + CACHE_SECONDS)
         return known
 
     def clear(self) -> None:
         self._known.clear()
+
+    def _save(self, base: Base, measured: Calibration) -> None:
+        """Keep a measurement for other processes. A search does not fail because it cannot be kept."""
+        kept = {
+            "version": VERSION,
+            "at": time.time(),
+            "recipes": measured.recipes,
+            "weights": measured.weights,
+            "link_trust": measured.link_trust,
+        }
+        row = (base.id, measured.measured_chunks, json.dumps(kept))
+        with suppress(StoreError):
+            self._database.write(lambda tx: tx.run(sql.SAVE_CALIBRATION, [row]), durable=False)
 
     def _sample(self, base: Base) -> dict[int, int]:
         """Return a random sample of chunks with their owners, always the same for the same base."""
@@ -146,6 +166,20 @@ class CalibrationCache:
             for owner, names in checked.items()
         )
         return measure_link_trust(named, len(checked))
+
+
+def _read(tx: Transaction, base: Base) -> Calibration | None:
+    """Read what a process has measured before, unless it is too old."""
+    for chunks, text in tx.run(sql.READ_CALIBRATION, base_id=base.id):
+        kept = json.loads(text)
+        if kept["version"] == VERSION and time.time() - kept["at"] < REMEASURE_SECONDS:
+            return Calibration(
+                weights=kept["weights"],
+                link_trust=kept["link_trust"],
+                recipes=kept["recipes"],
+                measured_chunks=chunks,
+            )
+    return None
 
 
 def _add_unmeasured(weights: Mapping[str, float], recipes: Mapping[str, Recipe]) -> Mapping[str, float]:
