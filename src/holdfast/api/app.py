@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fastapi.routing import APIRoute
     from starlette.routing import BaseRoute
 
-    from holdfast.events.feed import Feed
+    from holdfast.events import Feed
     from holdfast.settings import Settings
     from holdfast.wiring import Library
 

@@ -12,14 +12,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from holdfast.api.auth import Service, get_server_state, get_stream_limits
-from holdfast.events import Cursor
-from holdfast.events.feed import Heartbeat
-from holdfast.events.stream import MEDIA_TYPE, format_message, format_preamble
+from holdfast.events import MEDIA_TYPE, Cursor, Heartbeat, format_message, format_preamble
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from holdfast.events.feed import Message, Subscription
+    from holdfast.events import Message, Subscription
 
 router = APIRouter(prefix="/events", tags=["events"])
 

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from holdfast import errors
 from holdfast.api import PROBLEM_JSON
-from holdfast.llm.failures import BUDGET_SPENT
+from holdfast.llm import BUDGET_SPENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

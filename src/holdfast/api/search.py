@@ -22,7 +22,7 @@ from holdfast.api.bases import BaseName
 from holdfast.api.events import STREAM_HEADERS, STREAM_RESPONSES
 from holdfast.api.problems import build_error_response
 from holdfast.errors import HoldfastError
-from holdfast.events.stream import MEDIA_TYPE
+from holdfast.events import MEDIA_TYPE
 from holdfast.service.http_models import AskRequest, ItemId, RequestBody, SearchResponse
 from holdfast.service.schemas import Answer
 

@@ -20,7 +20,7 @@ from holdfast.clock import SystemClock
 from holdfast.db import MemoryNotifier
 from holdfast.engine.loop import Loop
 from holdfast.errors import BadSecretKey, BadSettings
-from holdfast.events.feed import Feed
+from holdfast.events import Feed
 from holdfast.service.opening import announce_server, find_server, open_library, withdraw_server
 from holdfast.wiring import make_worker, open_event_notifier, open_scheduler
 

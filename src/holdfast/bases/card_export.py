@@ -18,7 +18,7 @@ from holdfast.llm import replace_surrogates
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.documents.details import Card
+    from holdfast.documents import Card
 
 COLUMNS = ("question", "answer", "document", "headings", "passage", "tags")  # cards have no tags; the column is kept
 HEADING_SEPARATOR = " > "  # between a document's name and its headings

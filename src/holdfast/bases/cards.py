@@ -15,8 +15,7 @@ from holdfast.bases import card_statements as sql
 from holdfast.bases.card_export import to_anki, to_csv, to_json
 from holdfast.bases.slots import CARDS
 from holdfast.catalog import ChunkLists, read_served_chunks
-from holdfast.documents import Progress, lock_open_base, progress_of
-from holdfast.documents.details import Card, build_card
+from holdfast.documents import Card, Progress, build_card, lock_open_base, progress_of
 from holdfast.engine import DEFAULT_PRIORITY, BuildResult, Operation, Problem, Request, SlotSpec, Status, describe_fault
 from holdfast.engine.store import LARGEST_BATCH
 from holdfast.errors import BadRequest, UnknownOwner

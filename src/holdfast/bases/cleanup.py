@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
-from holdfast.indexes.graph.merging import request_due_merges
+from holdfast.indexes.graph import request_due_merges
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from holdfast.bases import rollout
 from holdfast.bases import statements as sql
 from holdfast.bases.slots import CARDS, ROLLOUT
 from holdfast.catalog import BaseSettings, base_event, base_from_row
-from holdfast.content.chunking import ChunkingRules
+from holdfast.content import ChunkingRules
 from holdfast.documents import lock_open_base, require_open
 from holdfast.engine import Operation, Request, SlotState
 from holdfast.engine.store import LARGEST_BATCH, make_storable, record_events, write_quota

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, WorkError
-from holdfast.llm import PROBE_TEXT
-from holdfast.llm.circuit_breaker import PROBE_PROMPT
+from holdfast.llm import PROBE_PROMPT, PROBE_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

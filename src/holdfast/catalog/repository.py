@@ -12,7 +12,7 @@ from unicodedata import normalize
 from holdfast.catalog import repository_statements as sql
 from holdfast.catalog.conditions import SOURCE_PREFIX
 from holdfast.clock import Moment, micros
-from holdfast.content.languages import LANGUAGES
+from holdfast.content import LANGUAGES
 from holdfast.engine import Event, Fault
 from holdfast.engine.store import make_storable, record_events, write_quota
 from holdfast.errors import BadSettings, NameTaken, UnknownBase

@@ -17,7 +17,7 @@ from holdfast.logs import log_to_stderr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.guard.guard import Guard
+    from holdfast.guard import Guard
 
 GuardArgument = Annotated[
     str,
@@ -106,7 +106,7 @@ def _adopt_rows(context: CommandContext, where: str, work: str, given: dict[str,
 
 def _load_guard(where: str) -> Guard:
     """Import the guard. The current folder is on the path, as with Celery's `--app`."""
-    from holdfast.guard.guard import Guard  # noqa: PLC0415 - slow to load
+    from holdfast.guard import Guard  # noqa: PLC0415 - slow to load
 
     module, _, name = where.partition(":")
     sys.path.insert(0, "")

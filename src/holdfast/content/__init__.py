@@ -1,1 +1,5 @@
 """Bytes to text with structure, and text to chunks."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,5 @@
 """Compares each store with what should be there, and repairs it."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,6 @@
 from .add import ITEMS_PER_TRANSACTION, LONGEST_NAME, DocumentAdder, pause_for_quota
+from .details import Card, DocumentEntity, MissingChunk, build_card
+from .folders import SyncPreview
 from .items import DocumentChunk
 from .lists import DocumentFilter, Order
 from .operations import DocumentOperations
@@ -14,27 +16,36 @@ from .selection import (
     select_live_requests,
 )
 from .status import Document, DocumentStatus, IndexStatus, Progress, progress_of
+from .text import DocumentText, OriginalFile, PassageInContext
 
 __all__ = [
     "ITEMS_PER_TRANSACTION",
     "LONGEST_NAME",
     "Action",
     "AddOptions",
+    "Card",
     "Document",
     "DocumentAdder",
     "DocumentChunk",
     "DocumentCounts",
+    "DocumentEntity",
     "DocumentFilter",
     "DocumentOperations",
     "DocumentRemover",
     "DocumentStatus",
+    "DocumentText",
     "IndexStatus",
     "ItemReply",
+    "MissingChunk",
     "Order",
+    "OriginalFile",
+    "PassageInContext",
     "Progress",
     "RequestOptions",
+    "SyncPreview",
     "Upload",
     "admit_live_requests",
+    "build_card",
     "lock_open_base",
     "pause_for_quota",
     "progress_of",

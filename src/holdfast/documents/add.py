@@ -18,6 +18,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog import (
+    SOURCE_PREFIX,
     Item,
     ItemKind,
     OnDuplicate,
@@ -31,7 +32,6 @@ from holdfast.catalog import (
     refuse_condemned,
     release_file_records,
 )
-from holdfast.catalog import conditions as sql
 from holdfast.documents import statements as documents_sql
 from holdfast.documents.requests import DEFAULT_ADD_OPTIONS, SOURCE_SLOT, AddOptions, ItemReply, Opener, Upload
 from holdfast.documents.selection import lock_open_base, select_items_with_slots
@@ -416,7 +416,7 @@ class UploadBatch:
         looks = upload.content is None
         return Request(
             base=self.base.key,
-            owner=f"{sql.SOURCE_PREFIX}{case.item_id}" if looks else str(case.item_id),
+            owner=f"{SOURCE_PREFIX}{case.item_id}" if looks else str(case.item_id),
             operation=_operation(case),
             slots=(SlotSpec(SOURCE_SLOT),) if looks else self.specs,
             fingerprint=case.digest,

@@ -13,8 +13,7 @@ from holdfast.documents import statements as sql
 from holdfast.documents.folders import preview
 from holdfast.documents.requests import DEFAULT_REQUEST_OPTIONS, AddOptions, RequestOptions, Upload
 from holdfast.errors import BadRequest, Forbidden, Permanent
-from holdfast.sources.errors import folder_not_allowed
-from holdfast.sources.folder import require_allowed, to_displayable
+from holdfast.sources import folder_not_allowed, require_allowed, to_displayable
 from holdfast.sources.watch import DEFAULT_INTERVAL, WatchEvent, watch
 from holdfast.wellformed import find_text_flaw
 

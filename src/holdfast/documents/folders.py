@@ -19,7 +19,7 @@ from holdfast.documents.add import pause_for_quota
 from holdfast.documents.operations import KINDS_FROM_SOURCE
 from holdfast.documents.requests import AddOptions, Upload
 from holdfast.errors import WorkError
-from holdfast.sources.folder import FoundFile, SkipReason, open_found, scan
+from holdfast.sources import FoundFile, SkipReason, open_found, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.documents.add import DocumentAdder
     from holdfast.documents.remove import DocumentRemover
     from holdfast.engine.task import Task
-    from holdfast.sources.folder import FolderRules, Skipped, Stamp
+    from holdfast.sources import FolderRules, Skipped, Stamp
 
 ITEMS_PER_CHECKPOINT = 100  # files or items
 BLOCK = 1 << 20

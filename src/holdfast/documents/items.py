@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog import ID_LIMIT, ChunkLists, read_base, stored_map
-from holdfast.content.token_estimate import estimate_tokens
+from holdfast.content import estimate_tokens
 from holdfast.documents import statements as sql
 from holdfast.documents.lists import SEARCHED
 from holdfast.documents.selection import derive_tree_status, read_subtree, refuse_failed, require_open, select_outermost

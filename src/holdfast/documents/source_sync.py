@@ -21,10 +21,7 @@ from holdfast.documents.selection import admit_live_requests
 from holdfast.engine import BuildResult, Operation, Request
 from holdfast.engine.store import require_held
 from holdfast.errors import Permanent
-from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
-from holdfast.sources.folder import DEFAULT_RULES, FolderRules
-from holdfast.sources.sitemaps import expand
-from holdfast.sources.web import Unchanged, Validators, fetch
+from holdfast.sources import DEFAULT_RULES, PUBLIC_ONLY, FolderRules, Reach, Unchanged, Validators, expand, fetch
 from holdfast.url_secrets import mask_secrets
 
 if TYPE_CHECKING:

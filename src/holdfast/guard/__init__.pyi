@@ -1,6 +1,15 @@
-from .answers import Admission, DeliveryResult, Finished, KeyStatus
+from .answers import ADMISSION_MESSAGES, Admission, DeliveryResult, Finished, KeyStatus
 from .guard import Guard
 from .run import Run
 from .work import Work
 
-__all__ = ["Admission", "DeliveryResult", "Finished", "Guard", "KeyStatus", "Run", "Work"]
+__all__ = [
+    "ADMISSION_MESSAGES",
+    "Admission",
+    "DeliveryResult",
+    "Finished",
+    "Guard",
+    "KeyStatus",
+    "Run",
+    "Work",
+]

@@ -25,7 +25,7 @@ from holdfast.engine.liveness import make_holder_name
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner, UnknownSlot, WorkError
 from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus
 from holdfast.guard.run import Run
-from holdfast.llm.failures import categorise
+from holdfast.llm import categorise
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast.catalog import ChunkBatch, ChunkDraft, ChunkLists, ItemKind, TextFacts, item_removed_event, number_chunks
-from holdfast.content.blocks import parse_blocks
-from holdfast.content.chunking import ChunkingRules, split_into_chunks
-from holdfast.content.readers.cleaning import strip_markdown
-from holdfast.content.reading import read
+from holdfast.content import ChunkingRules, parse_blocks, read, split_into_chunks, strip_markdown
 from holdfast.engine import BuildResult
 from holdfast.engine.store import record_events
 from holdfast.errors import Permanent
@@ -22,8 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from holdfast.catalog import Base, BlobStore, Catalog, Item, Recipe
-    from holdfast.content.chunking import ChunkSpan
-    from holdfast.content.readers.base import ExtractedText
+    from holdfast.content import ChunkSpan, ExtractedText
     from holdfast.db import Database, Transaction
     from holdfast.engine import Ticket
     from holdfast.engine.store import Completion

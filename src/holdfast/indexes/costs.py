@@ -11,7 +11,7 @@ import mimetypes
 from typing import TYPE_CHECKING
 
 from holdfast.catalog import ItemKind, read_bases, read_items, slots_of_documents
-from holdfast.content.token_estimate import estimate_tokens
+from holdfast.content import estimate_tokens
 from holdfast.engine import SlotState
 from holdfast.indexes import statements as sql
 from holdfast.indexes.base import CONTENT

@@ -10,11 +10,10 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from holdfast.catalog import ChunkText
-from holdfast.content.token_estimate import estimate_tokens
+from holdfast.content import estimate_tokens
 from holdfast.errors import WorkError
 from holdfast.indexes.paid_answers import Reply, assign_to_chunks, fetch_answers
-from holdfast.llm import AnswerLookup, Charge, answer_key, never_stop
-from holdfast.llm.failures import SINGLE_TEXT_CODES
+from holdfast.llm import SINGLE_TEXT_CODES, AnswerLookup, Charge, answer_key, never_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from holdfast.content.tokenize import Term
+    from holdfast.content import Term
     from holdfast.db import Database, Transaction
     from holdfast.llm import Vector
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from holdfast.content.tokenize import Term
+    from holdfast.content import Term
     from holdfast.db import Database, Transaction
     from holdfast.llm import Vector
 

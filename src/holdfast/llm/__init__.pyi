@@ -11,6 +11,8 @@ from .base import (
 from .base import Matrix as Matrix
 from .base import Vector as Vector
 from .batches import BYTES_PER_TOKEN, EMPTY_TEXT, PROBE_TEXT
+from .circuit_breaker import PROBE_PROMPT
+from .failures import BUDGET_SPENT, SINGLE_TEXT_CODES, bad_answer, categorise
 from .metering import MeteredProvider, split_tokens
 from .normalize import extract_stems, fold, is_significant, shorten, to_single_line
 from .paid_cache import (
@@ -45,10 +47,13 @@ from .tables import memo_holds, memo_uses, memos
 
 __all__ = [
     "ANSWER_CUT_OFF",
+    "BUDGET_SPENT",
     "BYTES_PER_TOKEN",
     "DATA_ONLY",
     "EMPTY_TEXT",
+    "PROBE_PROMPT",
     "PROBE_TEXT",
+    "SINGLE_TEXT_CODES",
     "THINKING_TAGS",
     "AnswerLookup",
     "Charge",
@@ -65,9 +70,11 @@ __all__ = [
     "Usage",
     "UsageTotal",
     "answer_key",
+    "bad_answer",
     "build_recipe_name",
     "build_repair_prompt",
     "call_structured",
+    "categorise",
     "extract_stems",
     "fold",
     "is_significant",

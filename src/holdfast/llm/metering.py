@@ -17,7 +17,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from holdfast.content.token_estimate import estimate_tokens
+from holdfast.content import estimate_tokens
 from holdfast.errors import StoreError
 from holdfast.llm.base import DelegatedModelInfo
 from holdfast.llm.paid_cache import Charge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from holdfast.content.tokenize import segment_text
+from holdfast.content import segment_text
 from holdfast.llm.base import replace_surrogates
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from holdfast.content.token_estimate import TOKEN_WEIGHT, estimate_tokens, weigh
+from holdfast.content import TOKEN_WEIGHT, estimate_tokens, weigh
 from holdfast.llm import (
     ANSWER_CUT_OFF,
     DATA_ONLY,
     Completion,
     Prompt,
+    bad_answer,
     shorten,
     to_single_line,
     wrap_untrusted,
 )
-from holdfast.llm.failures import bad_answer
 from holdfast.search.citation_stream import NO_ANSWER, CitationReader
 from holdfast.search.citations import Citation, cite
 

@@ -3,9 +3,9 @@
 The results of the channels for these questions, among a sample of chunks, give their weights
 (`search.calibration_questions`). The trust in links between names is measured on the graph.
 
-Measuring a large base takes seconds, so the database keeps the result for other processes. A base is measured again when
-its recipes change, when it has doubled, and after a week, because its documents may be others by then. A small base is
-measured quickly and changes quickly, so each process measures it itself.
+Measuring a large base takes seconds, so the database keeps the result for other processes. A base is measured again
+when its recipes change, when it has doubled, and after a week, because its documents may be others by then. A small
+base is measured quickly and changes quickly, so each process measures it itself.
 
 Where embedding costs money, nothing is measured and the prior weights apply.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.indexes import IndexRegistry
     from holdfast.indexes.questions import QuestionsIndex
-    from holdfast.indexes.vector.index import VectorIndex
+    from holdfast.indexes.vector import VectorIndex
     from holdfast.search.graph_links import GraphLinks
 
 SAMPLED_CHUNKS = 2_000  # chunks in which answers are searched

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.tokenize import parse_query_terms, segment_text
-from holdfast.content.units import sentence_starts
+from holdfast.content import parse_query_terms, segment_text, sentence_starts
 from holdfast.indexes.fulltext import (
     BODY_WEIGHT,
     HEADING_WEIGHT,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from holdfast.content.units import sentence_starts
+from holdfast.content import sentence_starts
 from holdfast.llm import extract_stems, is_significant, shorten
 
 if TYPE_CHECKING:

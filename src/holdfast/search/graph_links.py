@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.names import DefinitionOrigin, find_names, is_found_by_words, split_key_words
+from holdfast.content import DefinitionOrigin, find_names, is_found_by_words, split_key_words
 from holdfast.indexes.graph import NAMED_ROLE, list_word_spans, pick_longest
 from holdfast.search.graph_walk import MAX_TARGETS, GraphLink, LinkType
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast.auth import StoredKey
     from holdfast.service.authorization import Authorization
-    from holdfast.webhooks.delivery import Delivery
-    from holdfast.webhooks.endpoints import StoredWebhook
+    from holdfast.webhooks import Delivery, StoredWebhook
     from holdfast.wiring import Library
 
 ALL_EVENT_TYPES = ("*",)

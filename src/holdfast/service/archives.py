@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.auth import Scope
-from holdfast.bases.archives import RestoredBase, RestoreOptions
+from holdfast.bases import RestoredBase, RestoreOptions
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:

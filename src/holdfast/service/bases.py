@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.auth import Scope
-from holdfast.bases.probe import ProviderTestResult
+from holdfast.bases import ProviderTestResult
 from holdfast.catalog import BaseSettings, BaseStatus, OnDuplicate
 from holdfast.documents import DocumentCounts, Progress, progress_of
 from holdfast.engine import Problem, describe_fault

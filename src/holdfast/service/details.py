@@ -12,7 +12,7 @@ from holdfast.service.timeline import build_timeline
 from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
-    from holdfast.documents.details import Card, DocumentEntity, MissingChunk
+    from holdfast.documents import Card, DocumentEntity, MissingChunk
     from holdfast.service.authorization import Authorization
     from holdfast.service.timeline import HistoryEntry
 

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from holdfast.catalog import Base
-    from holdfast.documents import Document, ItemReply
-    from holdfast.documents.folders import SyncPreview
-    from holdfast.documents.text import DocumentText, OriginalFile, PassageInContext
+    from holdfast.documents import Document, DocumentText, ItemReply, OriginalFile, PassageInContext, SyncPreview
     from holdfast.service.authorization import Authorization
     from holdfast.service.messages import BulkSummary
 
@@ -377,7 +375,7 @@ def _make_url_upload(kind: ItemKind, address: str, name: str | None, every: int 
             "secret_in_address",
             parameter=part,
         )
-    from holdfast.sources.urls import Url  # noqa: PLC0415 - it needs a package of the extra `documents`
+    from holdfast.sources import Url  # noqa: PLC0415 - it needs a package of the extra `documents`
 
     try:
         Url.parse(address)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine import Status, Verdict
 from holdfast.errors import Conflict
-from holdfast.guard.answers import ADMISSION_MESSAGES
+from holdfast.guard import ADMISSION_MESSAGES
 
 if TYPE_CHECKING:
     from holdfast.documents import ItemReply

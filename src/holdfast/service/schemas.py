@@ -3,23 +3,30 @@
 The operations themselves import a type from the module that defines it, so that a command loads only what it uses.
 """
 
-from holdfast.bases.archives import RestoredBase
-from holdfast.bases.cards import CardSetStatus
-from holdfast.bases.probe import ProviderTestResult
+from holdfast.bases import CardSetStatus, ProviderTestResult, RestoredBase
 from holdfast.catalog import BaseSettings, BaseStatus, ItemKind, OnDuplicate, ServedPassage
-from holdfast.doctor.report import Finding
-from holdfast.documents import Document, DocumentChunk, DocumentCounts, DocumentStatus, IndexStatus, Progress
-from holdfast.documents.details import Card, DocumentEntity, MissingChunk
-from holdfast.documents.folders import SyncPreview
-from holdfast.documents.text import DocumentText, OriginalFile, PassageInContext
+from holdfast.doctor import Finding
+from holdfast.documents import (
+    Card,
+    Document,
+    DocumentChunk,
+    DocumentCounts,
+    DocumentEntity,
+    DocumentStatus,
+    DocumentText,
+    IndexStatus,
+    MissingChunk,
+    OriginalFile,
+    PassageInContext,
+    Progress,
+    SyncPreview,
+)
 from holdfast.engine import Operation, Outcome, Problem, SlotState, Status, Verdict
 from holdfast.events import Event
-from holdfast.indexes.graph import Entity, EntityDetails, Fact, Mention, Neighbour
-from holdfast.indexes.graph.graph_view import Edge, GraphView, Node
+from holdfast.indexes.graph import Edge, Entity, EntityDetails, Fact, GraphView, Mention, Neighbour, Node
 from holdfast.llm import UsageTotal
 from holdfast.paging import Page
-from holdfast.search import AnswerOutcome, ChannelScore, Citation, Hit, Hits, Notice
-from holdfast.search.answers import Answer, Mode
+from holdfast.search import Answer, AnswerOutcome, ChannelScore, Citation, Hit, Hits, Mode, Notice
 from holdfast.service.access import ApiKey, KeyWithSecret, Webhook, WebhookWithSecret
 from holdfast.service.archives import ExportResult
 from holdfast.service.bases import Base
@@ -29,7 +36,7 @@ from holdfast.service.messages import BulkSummary, Reply
 from holdfast.service.overview import OutcomeBucket, Overview
 from holdfast.service.timeline import HistoryEntry
 from holdfast.service.usage import BaseUsage, ErasureStage, ErasureStatus, RefusalCount, RefusedRequest, WaitingJob
-from holdfast.webhooks.delivery import Delivery
+from holdfast.webhooks import Delivery
 
 __all__ = [
     "Answer",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.auth import Scope
 from holdfast.errors import BadRequest, UnknownEntity
 from holdfast.paging import Page
-from holdfast.search.answers import OUTCOME_MESSAGES, Answer, Mode
+from holdfast.search import OUTCOME_MESSAGES, Answer, Mode
 from holdfast.service.cursors import parse_cursor
 from holdfast.service.messages import make_job_reply, require_accepted
 from holdfast.service.validation import ValidatedOperations, parse_choice
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
     from typing import Any
 
-    from holdfast.bases.cards import CardSetStatus
+    from holdfast.bases import CardSetStatus
     from holdfast.catalog import ServedPassage
-    from holdfast.documents.details import Card
-    from holdfast.indexes.graph import Entity, EntityDetails
-    from holdfast.indexes.graph.graph_view import GraphView
+    from holdfast.documents import Card
+    from holdfast.indexes.graph import Entity, EntityDetails, GraphView
     from holdfast.search import Hits
     from holdfast.service.authorization import Authorization
     from holdfast.service.messages import Reply

@@ -10,7 +10,7 @@ from holdfast.auth import Scope
 from holdfast.catalog import parse_item_id
 from holdfast.clock import as_datetime
 from holdfast.db import SecureDeleteStage
-from holdfast.doctor.check_erasure import explain_stage
+from holdfast.doctor import explain_stage
 from holdfast.engine import Operation, describe_reasons
 from holdfast.llm import UsageTotal
 from holdfast.paging import Page
@@ -19,7 +19,7 @@ from holdfast.service.validation import ValidatedOperations
 
 if TYPE_CHECKING:
     from holdfast.catalog import ErasureState, PendingErasure
-    from holdfast.doctor.report import Finding
+    from holdfast.doctor import Finding
     from holdfast.service.authorization import Authorization
 
 

@@ -1,1 +1,5 @@
 """Reads folders, web pages and sitemaps; independent of bases and the database."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

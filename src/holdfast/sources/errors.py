@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.content.errors import MIB
+from holdfast.content import MIB
 from holdfast.errors import Permanent, Transient
 
 if TYPE_CHECKING:

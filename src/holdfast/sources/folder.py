@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from holdfast.content.errors import file_missing, not_a_file
-from holdfast.content.readers.files import translate_os_errors
+from holdfast.content import file_missing, not_a_file, translate_os_errors
 from holdfast.sources import errors
 from holdfast.sources.folder_limits import NO_LIMITS, FolderLimits, ResolvedLimits, is_own_name
 from holdfast.sources.gitignore import DEFAULT_PATTERNS, GIT_FILE, OWN_FILE, IgnoreFile, IgnoreRules

@@ -15,9 +15,7 @@ from email.message import Message
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from holdfast.content.errors import MIB
-from holdfast.content.readers.decoding import is_text
-from holdfast.content.readers.formats import HEAD_BYTES, SIGNATURES
+from holdfast.content import HEAD_BYTES, MIB, SIGNATURES, is_text
 from holdfast.sources import errors
 from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
 from holdfast.sources.gunzip import BadGzip, decompress, join_limited

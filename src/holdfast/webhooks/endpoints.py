@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import Moment, micros
 from holdfast.errors import BadRequest, Permanent, UnknownWebhook
 from holdfast.events import EVENT_TYPES
-from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
-from holdfast.sources.urls import Url
+from holdfast.sources import PUBLIC_ONLY, Reach, Url
 from holdfast.url_secrets import find_secret
 from holdfast.webhooks import signing
 from holdfast.webhooks import statements as sql

@@ -15,10 +15,17 @@ import httpcore2
 
 from holdfast.clock import as_datetime
 from holdfast.errors import WorkError
-from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
-from holdfast.sources.headers import parse_headers, parse_retry_after
-from holdfast.sources.safe_transport import Deadline, Resolver, open_response, resolve_host
-from holdfast.sources.urls import Url
+from holdfast.sources import (
+    PUBLIC_ONLY,
+    Deadline,
+    Reach,
+    Resolver,
+    Url,
+    open_response,
+    parse_headers,
+    parse_retry_after,
+    resolve_host,
+)
 from holdfast.webhooks.retry_policy import AttemptResult
 
 if TYPE_CHECKING:

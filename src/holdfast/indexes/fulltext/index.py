@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.catalog import recipe_spec
-from holdfast.content.tokenize import TOKENIZER_VERSION, parse_query_terms, segment_text, uses_stemming
+from holdfast.content import TOKENIZER_VERSION, parse_query_terms, segment_text, uses_stemming
 from holdfast.indexes.base import WORD_CACHE_MEGABYTES
 from holdfast.indexes.recipe_tables import RowStore
 from holdfast.indexes.store_index import StoreIndex
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.catalog import Base, ChunkText, Recipe
-    from holdfast.content.tokenize import Term
+    from holdfast.content import Term
     from holdfast.db import Database, Transaction
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Found, Tools, Work

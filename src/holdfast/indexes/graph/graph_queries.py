@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.catalog import served_recipes
-from holdfast.content.names import MAX_NAME_CHARACTERS, MAX_NAME_WORDS, split_key_words
+from holdfast.content import MAX_NAME_CHARACTERS, MAX_NAME_WORDS, split_key_words
 from holdfast.indexes.graph import merge_prompt
 from holdfast.indexes.graph import statements as sql
 from holdfast.indexes.graph.evidence import (

@@ -15,7 +15,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content.names import NAMES_VERSION, TitleMatcher, find_names, is_found_by_words, split_key_words
+from holdfast.content import NAMES_VERSION, TitleMatcher, find_names, is_found_by_words, split_key_words
 from holdfast.indexes.base import Found
 from holdfast.indexes.graph import statements as sql
 from holdfast.indexes.graph.extraction import RECIPE, Extraction, extract

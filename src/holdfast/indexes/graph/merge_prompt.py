@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.content.token_estimate import estimate_tokens
+from holdfast.content import estimate_tokens
 from holdfast.llm import (
     DATA_ONLY,
     Prompt,

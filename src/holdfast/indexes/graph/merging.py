@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.catalog import lock_base
-from holdfast.content.token_estimate import estimate_tokens
+from holdfast.content import estimate_tokens
 from holdfast.engine import RESTING_STATES, BuildResult, Operation, Request, SlotSpec, SlotState
 from holdfast.errors import Permanent, UnknownBase, WorkError
 from holdfast.indexes.graph import merge_prompt

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.content.names import find_definitions, find_names, name_key
+from holdfast.content import find_definitions, find_names, name_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog import NO_CHAT
-from holdfast.content import tokenize
+from holdfast.content import TOKENIZER_VERSION
 from holdfast.indexes.base import NotEnabled
 from holdfast.indexes.llm_calls import ChunkLlmCalls
 from holdfast.indexes.questions.pairs import PairStore
@@ -76,7 +76,7 @@ class QuestionsIndex(StoreIndex):
             "questions": RECIPE,
             "embedding": embedder.model,
             "dimension": embedder.provider.dimension,
-            "words": tokenize.TOKENIZER_VERSION,
+            "words": TOKENIZER_VERSION,
         }
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:

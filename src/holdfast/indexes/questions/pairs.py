@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.content.tokenize import parse_query_terms, segment_text
+from holdfast.content import parse_query_terms, segment_text
 from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
 from holdfast.indexes.fulltext.index import open_fulltext_store
 from holdfast.indexes.questions import statements as sql

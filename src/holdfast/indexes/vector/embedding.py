@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.content.token_estimate import estimate_tokens
+from holdfast.content import estimate_tokens
 from holdfast.errors import Transient, WorkError
 from holdfast.indexes.paid_answers import Reply, assign_to_chunks, fetch_answers
 from holdfast.llm import (

@@ -1,0 +1,5 @@
+from .index import VectorIndex
+
+__all__ = [
+    "VectorIndex",
+]

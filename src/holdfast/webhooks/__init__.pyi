@@ -1,0 +1,7 @@
+from .delivery import Delivery
+from .endpoints import StoredWebhook
+
+__all__ = [
+    "Delivery",
+    "StoredWebhook",
+]
