@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, delete, insert, select, update
 
-from holdfast.db.schema import metadata
 from holdfast.engine.slot import BuildResult, Fault, Progress, Ring
 from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, SlotState
 from holdfast.engine.status import derive_status
 from holdfast.engine.store import tables
 from holdfast.engine.store.base import Completion, Failure, LeaseRenewal, Release
+from tests.support.schema import metadata
 from tests.support.stores import request
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from sqlalchemy.engine import Engine
 from holdfast.auth import tables as _access  # noqa: F401 - declares its tables
 from holdfast.catalog import tables as _documents  # noqa: F401 - declares its tables
 from holdfast.clock import SystemClock
-from holdfast.db.migrate import HEAD
-from holdfast.db.schema import metadata
+from holdfast.db.migrate import find_head
 from holdfast.engine.rules import Rules
 from holdfast.engine.status import derive_status
 from holdfast.engine.store.factory import open_database, open_store
@@ -26,6 +25,7 @@ from holdfast.indexes.graph import tables as _graph  # noqa: F401 - declares its
 from holdfast.indexes.questions import tables as _questions  # noqa: F401 - declares its tables
 from holdfast.webhooks import tables as _webhooks  # noqa: F401 - declares its tables
 from tests.contract.steps import ask
+from tests.support.schema import metadata
 from tests.support.stores import open_test_store
 from tests.support.timeouts import PATIENCE_SECONDS
 
@@ -177,7 +177,7 @@ def test_the_version_is_noted_and_a_second_opening_changes_nothing(database_url:
     ask(store)
     store.close()
     before = schema(database_url)
-    assert execute(database_url, "SELECT version_num FROM holdfast_version") == HEAD
+    assert execute(database_url, "SELECT version_num FROM holdfast_version") == find_head()
     open_plainly(database_url)
     assert schema(database_url) == before
     assert execute(database_url, "SELECT count(*) FROM slots") == 3
@@ -447,4 +447,4 @@ def test_an_app_that_uses_alembic_in_the_same_database_is_left_alone(database_ur
     open_plainly(database_url)
     open_plainly(database_url)
     assert execute(database_url, "SELECT version_num FROM alembic_version") == "a-revision-of-the-app"
-    assert execute(database_url, "SELECT version_num FROM holdfast_version") == HEAD
+    assert execute(database_url, "SELECT version_num FROM holdfast_version") == find_head()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog.repository import BaseSettings, read_items
-from holdfast.db.schema import metadata
 from holdfast.documents.requests import Action, Upload
 from holdfast.engine.executor import Executor
 from holdfast.engine.states import Operation
 from holdfast.settings import Settings
 from holdfast.wiring import Library
+from tests.support.schema import metadata
 from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:

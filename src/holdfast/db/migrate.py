@@ -6,10 +6,13 @@ the old schema remains. If two processes start at once, the upgrade runs once.
 
 from __future__ import annotations
 
+from functools import cache
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from sqlalchemy import inspect, text
 
+from holdfast.db.migrations import versions
 from holdfast.errors import StoreTooNew
 
 if TYPE_CHECKING:
@@ -17,8 +20,13 @@ if TYPE_CHECKING:
 
     from holdfast.db.database import Database
 
-HEAD = "0017"
 ADVISORY_LOCK_ID = 0x686F6C64  # "hold"
+
+
+@cache
+def find_head() -> str:
+    """Return the newest version of the schema, from the names of the migrations: `v0017_calibrations` is 0017."""
+    return max(module.name[1:5] for module in iter_modules(versions.__path__))
 
 
 def migrate(database: Database) -> None:
@@ -26,12 +34,12 @@ def migrate(database: Database) -> None:
     database.prepare()
     with database.reading() as tx:
         version = _version(tx.connection)
-    if version == HEAD:
+    if version == find_head():
         return
     with database.writing(durable=True) as tx:
         if tx.connection.dialect.name == "postgresql":
             tx.connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": ADVISORY_LOCK_ID})
-        if _version(tx.connection) != HEAD:
+        if _version(tx.connection) != find_head():
             _upgrade(tx.connection)
 
 
@@ -55,7 +63,7 @@ def _upgrade(connection: Connection) -> None:
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if version is not None and version not in known:
         raise StoreTooNew(
-            f"This database was written by a newer Holdfast (schema {version}, this version knows {HEAD}). "
+            f"This database was written by a newer Holdfast (schema {version}, this version knows {find_head()}). "
             "Nothing was changed; install that version or a newer one."
         )
     command.upgrade(config, "head")

@@ -39,7 +39,9 @@ export class DocumentRows extends KeyedRows {
     setText(row, "why", explainProblem(doc.why), { hide: true, title: true });
     const name = field(row, "name");
     if (doc.status === "deleting") name?.removeAttribute("href"); // the page is gone
-    setText(row, "name", doc.name);
+    for (const [key, value] of Object.entries(doc)) {
+      if (typeof value === "string" && key !== "status") setText(row, key, value); // shown as it is, where the row has it
+    }
     const bytes = field(row, "size");
     bytes?.setAttribute("value", String(doc.size)); // `localise` formats it from here
     if (bytes) bytes.textContent = formatSize(doc.size);
