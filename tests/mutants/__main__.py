@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.mutants.generate import Mutant, breed
+from tests.mutants.generate import Mutant, generate_mutants
 from tests.mutants.install import VARIABLE
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def main() -> int:
     if broken := _tests_notice(dict(os.environ), (*STATEMENTS, "tests/unit", *GUARD_TESTS)):
         print(f"{broken} fails without any mutant; whatever it notices would prove nothing")
         return 1
-    mutants = [mutant for mutant in breed() if any(only in mutant.name for only in options.only)]
+    mutants = [mutant for mutant in generate_mutants() if any(only in mutant.name for only in options.only)]
     fates = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for fate in pool.map(show, mutants):

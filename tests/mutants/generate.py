@@ -56,7 +56,7 @@ class Mutant:
         return f"{self.module.rpartition('.')[2]}: {self._bred[1]}"
 
 
-def breed() -> Iterator[Mutant]:
+def generate_mutants() -> Iterator[Mutant]:
     """Return every mutant there is."""
     trees = {module: ast.parse((SOURCE / (module.replace(".", "/") + ".py")).read_text()) for module in EDITS}
     defined = {name for tree in trees.values() for top in tree.body for name in _defined(top)}
