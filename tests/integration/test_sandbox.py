@@ -520,9 +520,8 @@ class TestDocuments:
     def test_a_missing_library_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The child imports what we would import, so it misses what is missing from our path."""
         (own := tmp_path / "own").mkdir()
-        (own / "lazy_loader").symlink_to(
-            Path(sys.modules["lazy_loader"].__file__ or "").parent
-        )  # all that our own packages need
+        needed = sys.modules["lazy_loader"].__file__ or ""  # by our own packages; all else is missing
+        (own / "lazy_loader").symlink_to(Path(needed).parent)
         monkeypatch.setattr(sys, "path", [str(own), *(entry for entry in sys.path if "site-packages" not in entry)])
         (tmp_path / "x").write_bytes(SAMPLES["a.pdf"])
         with open_sandbox() as cage:
