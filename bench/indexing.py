@@ -127,8 +127,8 @@ class Shop:
         settings = Settings(database=f"sqlite:///{self.path}", data=str(folder / "blobs"))
         self.store = open_configured_store(settings)
         self.library = Library(self.store, settings, embedder=provider)
-        base = self.library.catalog.find_base("bench")
-        self.base = base or self.library.catalog.create_base(
+        known = {base.name: base for base in self.library.catalog.bases()}
+        self.base = known.get("bench") or self.library.catalog.create_base(
             "bench", BaseSettings(indexes=kinds, chunk_size=SIZE, chunk_overlap=OVERLAP)
         )
         self.worker = Executor(
