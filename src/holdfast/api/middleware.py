@@ -77,7 +77,7 @@ class RequestChecksMiddleware:
             )
             await response(scope, receive, send_hardened)
         except ClientDisconnect:  # the work for this client is already cancelled
-            log.debug("api.left request=%s route=%s", request.state.request_id, describe_route(request))
+            log.debug("api.client_disconnected request=%s route=%s", request.state.request_id, describe_route(request))
         except Exception as error:
             if begun:  # the response has already started
                 raise

@@ -71,7 +71,7 @@ class RowChecks:
             try:
                 self._indexes[kind].scan(recipe, 0, 1)
             except Exception as error:
-                log.exception("index.away kind=%s recipe=%d", kind, recipe.id)
+                log.exception("index.unreachable kind=%s recipe=%d", kind, recipe.id)
                 self._reachable_kinds.discard(kind)
                 found.append(Issue(f"{kind} of {self._base_label(base)}", str(error) or type(error).__name__, recipe))
         yield found

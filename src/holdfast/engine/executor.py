@@ -179,9 +179,9 @@ class Executor:
             except StaleLease as stale:
                 self._recheck_leases(stale)
             except (StopWork, HoldfastError) as error:
-                log.info("work.begun_in_part kind=%s reason=%s", kind, error)
+                log.info("work.prepare_failed kind=%s reason=%s", kind, error)
             except Exception:
-                log.exception("work.begun_in_part kind=%s", kind)
+                log.exception("work.prepare_failed kind=%s", kind)
 
     def _make_task(self, ticket: Ticket) -> Task:
         return Task(ticket, self.store, self.heartbeat, self._failpoint)
@@ -282,7 +282,7 @@ class Executor:
             self._recheck_leases(stale)
         except StoreError:
             # The commit may have succeeded. If not, the lease expires and the work is repeated.
-            log.exception("settle.unknown")
+            log.exception("commit.outcome_unknown")
 
     def _recheck_leases(self, stale: StaleLease) -> None:
         """Renew the other leases now: a delete or cancel usually ends several of them, and their work should stop."""
@@ -296,9 +296,9 @@ class Executor:
         try:
             self.store.release(releases)
         except StaleLease as stale:
-            log.debug("release.late slots=%d", len(stale.tickets))
+            log.debug("release.stale slots=%d", len(stale.tickets))
         except StoreError:
-            log.exception("release.unknown")
+            log.exception("release.outcome_unknown")
 
 
 def _count_rows(result: AttemptResult) -> int:

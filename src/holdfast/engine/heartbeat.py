@@ -190,7 +190,7 @@ class Heartbeat:
         try:
             called = set(self._store.find_recalled([entry.ticket for entry in entries]))
         except StoreError as error:
-            log.warning("heartbeat.pause_unknown error=%s", error)
+            log.warning("heartbeat.recall_check_failed error=%s", error)
             return
         for entry in entries:
             entry.recalled = entry.ticket in called
@@ -206,14 +206,14 @@ class Heartbeat:
             try:
                 self._store.release([Release(ticket=ticket, refund=True) for ticket in waiting])
             except (StaleLease, StoreError) as error:
-                log.warning("heartbeat.give_back error=%s", error)
+                log.warning("heartbeat.release_failed error=%s", error)
 
     def _report_presence(self, report: Callable[[str], None]) -> None:
         """Register or unregister this worker. Errors are only logged."""
         try:
             report(self._holder)
         except StoreError as error:
-            log.warning("heartbeat.unheard error=%s", error)
+            log.warning("worker.not_registered error=%s", error)
 
     def _run(self) -> None:
         period = self._rules.heartbeat.total_seconds()

@@ -131,7 +131,7 @@ class IndexRegistry:
         try:
             self[kind].tend(recipe)
         except StoreError:
-            log.exception("index.not_tended kind=%s recipe=%d", kind, recipe.id)
+            log.exception("index.maintenance_failed kind=%s recipe=%d", kind, recipe.id)
 
     def _current_specs(self) -> set[tuple[str, str, str]]:
         """Return the specs that new builds would use, as (base, kind, spec)."""

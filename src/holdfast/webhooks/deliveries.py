@@ -99,7 +99,7 @@ class DeliveryOutbox:
         page = self._log.read(cursor, LOG_PAGE_SIZE)
         if not page.reset:
             return page
-        log.warning("webhook.reset cursor=%s", cursor)
+        log.warning("webhook.events_lost cursor=%s", cursor)
         return self._log.read(None, LOG_PAGE_SIZE) if cursor < page.cursor else page
 
     def _add_deliveries(self, cursor: str, webhooks: Sequence[int], page: LogPage) -> None:

@@ -75,7 +75,7 @@ class Sender:
             result = post(self._options, attempt.url, attempt.headers, body, attempt.claimed_at)
             self._deliveries.record_result(attempt, result, self._random())
         except Exception:  # sent again when the lease has expired
-            log.exception("webhook.unnoted webhook=%d delivery=%d", attempt.webhook, attempt.delivery)
+            log.exception("webhook.outcome_not_recorded webhook=%d delivery=%d", attempt.webhook, attempt.delivery)
 
     def _on_finished(self, future: Future[None]) -> None:
         with self._mutex:
