@@ -651,7 +651,7 @@ def test_work_of_another_base_is_not_called_back(books: SqlStore) -> None:
 
 def test_work_goes_on_where_the_store_does_not_say_whether_it_is_paused(books: SqlStore, clock: FakeClock) -> None:
     job_for(books)
-    meddling = Meddling(books, called_back=raises(StoreUnavailable("away")))
+    meddling = Meddling(books, find_recalled=raises(StoreUnavailable("away")))
 
     def work(task: Task) -> BuildResult:
         task.renew()

@@ -38,6 +38,8 @@ class Meddling:
     """A store of which some verbs are the test's."""
 
     def __init__(self, store: SqlStore, **verbs: Callable[..., Any]) -> None:
+        unknown = [verb for verb in verbs if not hasattr(store, verb)]
+        assert not unknown, f"The store has no {unknown}, so the test would replace nothing."
         self._store = store
         self._verbs = verbs
 
