@@ -57,7 +57,7 @@ def unknown(text: str) -> list[str]:
     return [one for one in found if one not in known() and Path(one).name not in EXAMPLES]
 
 
-def test_every_cited_file_is_in_the_repository() -> None:
+def test_every_file_that_is_cited_is_in_the_repository() -> None:
     assert {str(path.relative_to(ROOT)): bad for path in sources() if (bad := unknown(prose(path)))} == {}
 
 
@@ -73,7 +73,7 @@ def test_a_citation_of_an_existing_file_is_accepted(text: str) -> None:
     assert unknown(text) == []
 
 
-def test_the_page_about_proof_names_existing_tests_and_every_invariant_once() -> None:
+def test_the_page_about_proof_names_tests_that_exist_and_every_invariant_once() -> None:
     text = (ROOT / "docs/proof.md").read_text("utf-8")
     names = set(re.findall(r"`(test_\w+|audit)`", text))
     assert {f"{name}.py" for name in names} - known() == set()

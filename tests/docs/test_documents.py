@@ -42,7 +42,7 @@ def test_the_documented_transitions_are_those_of_the_code() -> None:
     assert told == {(str(verb), before and str(before), after and str(after)) for verb, before, after in TRANSITIONS}
 
 
-def test_the_diagram_shows_only_allowed_transitions() -> None:
+def test_the_diagram_shows_only_moves_that_are_allowed() -> None:
     text = (ROOT / "docs/lifecycle.md").read_text().split("```mermaid")[1].split("```")[0]
     arrows = re.findall(r"^\s+(\S+) --> (\S+):", text, re.MULTILINE)
     allowed = {(before or "[*]", after or "[*]") for _, before, after in TRANSITIONS}
@@ -69,7 +69,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert read == Settings()
 
 
-def test_every_setting_of_a_base_is_documented_and_can_be_set_over_http() -> None:
+def test_every_setting_of_a_base_is_documented_and_can_be_set_by_http() -> None:
     text = (ROOT / "docs/bases.md").read_text().split("## Settings")[1].split("\n## ")[0]
     assert [cells[0] for cells in rows(text, 3)[2:]] == [field.name for field in fields(BaseSettings)]
     assert set(BaseSettingsBody.model_fields) == {field.name for field in fields(BaseSettings)}
@@ -89,7 +89,7 @@ def test_the_example_in_the_readme_prints_the_documented_output() -> None:
     assert ran.stderr == ""
 
 
-def test_every_make_target_in_the_documents_exists() -> None:
+def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for document in DOCUMENTS:
         text = document.read_text()

@@ -47,12 +47,12 @@ def test_every_row_has_a_rule_a_subject_and_at_least_one_test() -> None:
         assert re.sub(r"`tests/[^`]+`", "", shown).strip() == "", rule
 
 
-def test_no_rule_is_listed_twice() -> None:
+def test_no_rule_is_named_twice() -> None:
     rules = [row[0] for row in ROWS]
     assert len(set(rules)) == len(rules)
 
 
-def test_every_named_test_exists() -> None:
+def test_every_test_that_is_named_exists() -> None:
     for test in named(TEXT):
         path, _, name = test.partition("::")
         assert (ROOT / path).exists(), test

@@ -44,7 +44,7 @@ def test_make_test_and_make_proof_select_complementary_tests() -> None:
 
 
 @pytest.mark.proof
-def test_every_server_is_started_by_both_commands() -> None:
+def test_every_server_is_started_in_both_commands() -> None:
     collected = subprocess.run([sys.executable, "-c", COLLECT], cwd=ROOT, capture_output=True, text=True, check=True)
     found = json.loads(collected.stdout.splitlines()[-1])
     assert len(found) > 8000

@@ -20,7 +20,7 @@ CODES = re.findall(r'(?:Permanent|Transient)\(\s*"(\w+)"', (ROOT / "src/holdfast
 
 
 @pytest.mark.parametrize("name", sorted({*SkipReason, *CODES}))
-def test_every_reason_is_documented(name: str) -> None:
+def test_every_reason_is_explained(name: str) -> None:
     assert re.search(rf"^\|[^|]*`{name}`", TEXT, re.MULTILINE)
 
 

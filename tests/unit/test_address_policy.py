@@ -100,7 +100,7 @@ def test_an_allowed_host_may_be_in_a_private_network_and_on_any_port(address: st
 
 
 @pytest.mark.parametrize("address", ["169.254.169.254", "0.0.0.1", "224.0.0.1", "168.63.129.16", "64:ff9b::7f00:1"])
-def test_an_allowed_host_still_cannot_reach_link_local_or_cloud_metadata_addresses(address: str) -> None:
+def test_an_allowed_host_still_cannot_reach_cloud_metadata_or_other_special_addresses(address: str) -> None:
     assert not allowed(Reach.parse("wiki.intern"), address, host="wiki.intern")
 
 

@@ -342,6 +342,6 @@ def test_time_on_hold_does_not_count_towards_the_overtaken_limit() -> None:
     assert not may_be_overtaken(slot, NOW, RULES, resumed_at=Moment(limit + 1))
 
 
-def test_an_exhausted_quota_refuses_builds_and_nothing_else() -> None:
+def test_a_quota_refuses_builds_and_nothing_else() -> None:
     assert QUOTA_EXHAUSTED.operations == frozenset(O) - {O.CANCEL, O.DROP, O.DELETE}
     assert (QUOTA_EXHAUSTED.verdict, QUOTA_EXHAUSTED.scope) == (V.REJECTED, SlotScope.NONE)

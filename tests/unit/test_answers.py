@@ -261,7 +261,7 @@ def test_a_claim_with_few_words_is_matched_by_its_question() -> None:
     assert reader.citations[0].quote == "It was never finished."
 
 
-def test_a_marker_cites_for_the_sentence_before_it() -> None:
+def test_a_marker_supports_the_sentence_before_it() -> None:
     reader = read("It was designed in 1837. [1] Babbage drew the plans [1]. Ada was born in London. [2][1]")
     assert [one.quote for one in reader.citations] == [
         "The Analytical Engine was designed in 1837.",

@@ -188,6 +188,6 @@ def test_lone_surrogates_do_not_stop_an_export() -> None:
         written.encode()
 
 
-def test_every_field_of_a_card_has_a_column() -> None:
+def test_every_field_of_a_card_has_its_column() -> None:
     (row,) = rows(to_csv([CARD]))
     assert list(row) == list(COLUMNS)

@@ -208,7 +208,7 @@ def test_any_unusual_text_can_be_split(text: str, rules: ChunkingRules) -> None:
     assert_sound(text, rules)
 
 
-def test_a_line_of_a_megabyte_is_split() -> None:
+def test_a_line_of_a_megabyte_is_cut() -> None:
     assert_sound("x" * 1_000_000, USUAL)
 
 
@@ -327,7 +327,7 @@ def test_code_and_tables_stay_with_the_text_before_them(make: Callable[[Writer],
 
 
 @pytest.mark.parametrize("head", ["| a | b |\n|---|---|", "```text"])
-def test_the_header_of_code_or_of_a_table_does_not_end_a_chunk(head: str) -> None:
+def test_the_opening_line_of_code_or_the_header_of_a_table_does_not_end_a_chunk(head: str) -> None:
     for words in range(20, 260, 2):
         rows = [f"| row {number} of {words} | {'cell ' * 80} |\n" for number in range(20)]
         text = f"{Writer(words).words(words, words)}\n\n{head}\n{''.join(rows)}"

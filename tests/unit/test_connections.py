@@ -161,7 +161,7 @@ def test_an_upload_that_makes_progress_has_no_time_limit(server: Server) -> None
     assert not transport.closed
 
 
-def test_a_body_that_the_server_does_not_read_is_not_too_slow(server: Server) -> None:
+def test_a_body_that_the_server_itself_does_not_read_is_not_too_slow(server: Server) -> None:
     protocol, transport = server.connect(UPLOAD)
     protocol.flow.pause_reading()
     server.clock.advance(10 * BODY)

@@ -54,7 +54,7 @@ def test_a_move_settles_when_an_active_slot_comes_to_rest_or_is_removed(move: tu
     assert moved(verb, at(before), at(after)).settles is (from_active and to_rest and not ends_its_job_as_a_whole)
 
 
-def test_a_change_returns_the_slot_after_it_or_the_last_one_before_a_removal() -> None:
+def test_a_change_has_the_new_slot_or_after_a_removal_the_old_one() -> None:
     before, after = make_slot(S.RUNNING), make_slot(S.READY)
     assert moved(Verb.COMPLETE, before, after).slot is after
     deleting = make_slot(S.DELETING)

@@ -26,7 +26,7 @@ def numbers(tail: EventBuffer, after: int, limit: int = 100) -> tuple[list[int],
     return None if portion is None else ([one.cursor.id for one in portion.events], portion.cursor.id)
 
 
-def test_a_reader_at_or_past_the_end_gets_an_empty_page_and_a_reader_before_the_start_none() -> None:
+def test_a_reader_past_the_end_gets_an_empty_page_and_one_before_the_start_gets_no_page() -> None:
     tail = EventBuffer(Cursor(0, 10), 4)
     assert numbers(tail, 10) == ([], 10)
     assert numbers(tail, 12) == ([], 12)

@@ -59,5 +59,5 @@ def test_a_heartbeat_triggers_no_event_and_updates_the_position_of_readers_that_
     assert fields(format_message(Heartbeat(Cursor(5, 9)))) == {"id": "5-9"}
 
 
-def test_a_browser_waits_two_seconds_before_it_reconnects() -> None:
+def test_a_browser_waits_two_seconds_before_it_connects_again() -> None:
     assert format_preamble() == "retry: 2000\n\n"

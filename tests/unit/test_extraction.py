@@ -112,7 +112,7 @@ def test_the_repair_prompt_names_the_flaw_and_encloses_the_answer() -> None:
     )
 
 
-def test_another_prompt_or_schema_is_another_recipe() -> None:
+def test_another_wording_or_schema_is_another_recipe() -> None:
     sample = build_prompt("text", ("heading",))
     assert turns.build_recipe_name("extraction", sample) == extraction.RECIPE
     changes: list[dict[str, Any]] = [
@@ -127,7 +127,7 @@ def test_another_prompt_or_schema_is_another_recipe() -> None:
         assert changed != extraction.RECIPE
 
 
-def test_a_valid_answer_is_parsed() -> None:
+def test_a_good_answer_is_read() -> None:
     assert parse_answer(said([ADA, ENGINE], [WROTE])) == Extraction(
         entities=(ExtractedEntity(**ADA), ExtractedEntity(**ENGINE)), relations=(ExtractedRelation(**WROTE),)
     )
@@ -207,7 +207,7 @@ def test_a_repeated_description_is_kept_once() -> None:
     assert found.entities[0].description == "Ada wrote notes."
 
 
-def test_any_kind_is_accepted() -> None:
+def test_an_entity_may_have_any_kind() -> None:
     kinds = [
         one.kind for one in parse_answer(said([entity("A", "Ship"), entity("B", "人物"), entity("C", "?")])).entities
     ]

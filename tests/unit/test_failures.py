@@ -365,7 +365,7 @@ def test_a_pause_is_never_negative_or_longer_than_an_hour_and_parsing_never_rais
     assert pause is None or timedelta() <= pause <= timedelta(hours=1)
 
 
-def test_only_status_codes_and_request_id_are_kept() -> None:
+def test_only_the_status_the_error_codes_and_the_request_id_are_kept() -> None:
     known = understood(OpenAIError(429, "rate_limit_exceeded", "tokens"))
     assert known.params == {
         "status": "429",
@@ -384,11 +384,11 @@ def test_error_codes_are_found_without_a_body() -> None:
     assert understood(error).params["provider_type"] == "Insufficient_Quota"
 
 
-def test_the_request_id_is_found_in_the_headers() -> None:
+def test_the_id_of_the_request_is_found_in_the_headers() -> None:
     assert understood(RequestsError(500, X_Request_ID="b7:1-f.2_e")).params["request_id"] == "b7:1-f.2_e"
 
 
-def test_the_code_of_the_provider_may_be_a_number() -> None:
+def test_a_number_may_be_the_code_of_the_provider() -> None:
     assert understood(OpenAIError(429, "1113")).params["provider_code"] == "1113"
 
 
@@ -438,7 +438,7 @@ def test_an_error_with_unexpected_attributes_is_read_as_far_as_possible(headers:
 
 
 @pytest.mark.parametrize(("param", "kept"), [("max_tokens", "max_tokens"), (SECRET, None), ("input[0]", None)])
-def test_the_name_of_the_invalid_parameter_is_kept(param: str, kept: str | None) -> None:
+def test_the_name_of_the_parameter_at_fault_is_kept(param: str, kept: str | None) -> None:
     error = OpenAIError(400)
     error.body = {"message": SECRET, "param": param}
     assert understood(error).params.get("provider_param") == kept

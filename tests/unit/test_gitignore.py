@@ -68,7 +68,7 @@ def test_a_pattern_means_what_git_documents(lines: str, path: str, ignored: bool
         (b"[!a]b", b"\xffb", True),
     ],
 )
-def test_names_are_compared_as_bytes_as_in_git(pattern: bytes, path: bytes, ignored: bool | None) -> None:
+def test_names_are_bytes_as_in_git(pattern: bytes, path: bytes, ignored: bool | None) -> None:
     assert IgnoreFile.parse(pattern).verdict(path, folder=False) is ignored
 
 
@@ -114,5 +114,5 @@ def test_a_pattern_with_many_wildcards_is_matched_quickly(pattern: bytes, path: 
 
 
 @given(st.binary(max_size=60), st.binary(max_size=20))
-def test_any_bytes_are_accepted_as_patterns(text: bytes, path: bytes) -> None:
+def test_any_bytes_can_be_patterns(text: bytes, path: bytes) -> None:
     assert IgnoreFile.parse(text).verdict(path, folder=True) in {True, False, None}

@@ -77,7 +77,7 @@ def test_a_name_with_several_definitions_splits_its_score_and_a_hub_is_ignored()
     assert found.keys() == {2, 3, 4}
 
 
-def test_several_paths_to_a_chunk_count_no_more_than_the_best_one() -> None:
+def test_many_paths_count_no_more_than_the_best() -> None:
     one = reached({1: 1.0, 2: 0.8, 3: 0.8}, {1: [title(9)]})
     all_of_them = reached({1: 1.0, 2: 0.8, 3: 0.8}, {1: [title(9)], 2: [title(9)], 3: [title(9)]})
     assert one[9] == all_of_them[9]
@@ -94,7 +94,7 @@ def test_a_chunk_that_defines_a_name_does_not_follow_it() -> None:
     assert reached({1: 1.0}, {1: [GraphLink(LinkType.NAMED, (1, 2), 1)]}).keys() == {2}
 
 
-def test_all_chunks_of_a_relation_are_reached_and_fewer_chunks_score_higher() -> None:
+def test_all_chunks_of_a_relation_are_reached_and_each_scores_higher_if_they_are_fewer() -> None:
     few = reached({1: 1.0}, {1: [GraphLink(LinkType.RELATED, (1, 2, 3), 3)]})
     many = reached({1: 1.0}, {1: [GraphLink(LinkType.RELATED, tuple(range(1, 51)), 3)]})
     assert few.keys() == {2, 3}
@@ -154,7 +154,7 @@ def test_the_order_of_input_does_not_change_the_result_and_scores_stay_within_bo
 
 
 @pytest.mark.parametrize(("named", "asked", "low", "high"), [(0, 0, 0, 0), (0, 9, 0, 0), (5, 100, 0.49, 0.51)])
-def test_trust_is_one_half_if_one_document_in_twenty_is_named(named: int, asked: int, low: float, high: float) -> None:
+def test_trust_is_half_where_one_document_in_twenty_is_named(named: int, asked: int, low: float, high: float) -> None:
     assert low <= measure_link_trust(named, asked) <= high
 
 

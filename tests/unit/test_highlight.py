@@ -27,7 +27,7 @@ def drawn(text: str, query: str) -> str:
 
 
 @pytest.mark.parametrize(("query", "text", "said"), CASES)
-def test_the_words_of_a_query_are_highlighted(query: str, text: str, said: str) -> None:
+def test_the_words_of_a_query_are_marked(query: str, text: str, said: str) -> None:
     assert drawn(text, query) == said
 
 

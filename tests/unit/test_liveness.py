@@ -49,7 +49,7 @@ def test_a_worker_of_this_process_is_not_dead() -> None:
     assert not known_dead(make_holder_name())
 
 
-def test_each_worker_of_a_process_has_a_unique_name() -> None:
+def test_each_worker_of_a_process_has_a_name_of_its_own() -> None:
     names = [make_holder_name() for _ in range(3)]
     assert len(set(names)) == 3
     assert {name.rsplit("/", 1)[0] for name in names} == {names[0].rsplit("/", 1)[0]}

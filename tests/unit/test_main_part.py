@@ -36,7 +36,7 @@ def test_menus_and_footers_are_removed(page: str) -> None:
     assert "Imprint" not in part
 
 
-def test_the_heading_above_the_main_part_is_kept() -> None:
+def test_the_heading_above_the_main_part_stays() -> None:
     page = f"<header><h1>On <em>anchors</em></h1><ul>{MENU}</ul></header><main><p>{TEXT}</p></main>"
     assert extract_main_part(page).startswith("<h1>On <em>anchors</em></h1>")
     assert "Shop" not in extract_main_part(page)
@@ -47,7 +47,7 @@ def test_all_articles_of_a_page_are_kept() -> None:
     assert all(f"Number {count}" in part for count in range(3))
 
 
-def test_a_list_of_links_in_the_main_part_is_kept() -> None:
+def test_a_list_of_links_in_the_main_part_stays() -> None:
     assert "Shop" in extract_main_part(f"<main><p>{TEXT}</p><ul>{MENU}</ul></main>")
 
 
@@ -61,7 +61,7 @@ def test_a_list_of_links_in_the_main_part_is_kept() -> None:
         f"<article>Teaser</article><div><p>{TEXT}</p></div>",
     ],
 )
-def test_text_is_not_removed_because_of_the_name_of_its_element(page: str) -> None:
+def test_the_name_of_an_element_alone_does_not_remove_its_text(page: str) -> None:
     assert TEXT.strip() in extract_main_part(page)
 
 

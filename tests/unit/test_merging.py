@@ -49,7 +49,7 @@ def test_each_document_contributes_one_text_before_any_contributes_a_second() ->
 
 
 @given(sayings, st.randoms(use_true_random=False))
-def test_neither_order_nor_repetition_of_texts_makes_a_difference(said: list[SubjectText], random: Any) -> None:
+def test_neither_order_nor_repetition_makes_a_difference(said: list[SubjectText], random: Any) -> None:
     shuffled = [*said, *said[:2]]
     random.shuffle(shuffled)
     assert distinct_texts(shuffled) == distinct_texts(said)
@@ -97,7 +97,7 @@ def test_the_prompt_encloses_subject_and_texts_in_delimiters() -> None:
     assert prompt.schema == merging.SCHEMA
 
 
-def test_an_answer_is_parsed_and_bounded() -> None:
+def test_an_answer_is_read_and_bounded() -> None:
     assert parse_answer('{"description": " Ada  wrote. "}') == "Ada wrote."
     assert len(parse_answer(json.dumps({"description": "x" * 9000}))) == merging.DESCRIPTION_LIMIT
 

@@ -44,7 +44,7 @@ def test_a_paid_call_without_a_base_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "sizes"), [(10, [1, 1, 1]), (1, [5, 5]), (0, [3]), (7, [0, 0]), (1000, [1, 999])])
-def test_shares_of_tokens_add_up_to_the_total(tokens: int, sizes: list[int]) -> None:
+def test_shares_add_up_to_the_whole(tokens: int, sizes: list[int]) -> None:
     found = split_tokens(tokens, sizes)
     assert len(found) == len(sizes)
     assert sum(found) == tokens

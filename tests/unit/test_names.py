@@ -113,7 +113,7 @@ def test_a_first_chunk_defines_its_title_its_headings_and_the_term_that_it_expla
     assert [(one.key, one.origin) for one in find_definitions(text, title=title, first=True)] == expected
 
 
-def test_a_later_chunk_defines_only_its_headings() -> None:
+def test_a_later_chunk_defines_its_headings_alone() -> None:
     text = "Demon Dice is a game.\n\n## Rules"
     assert find_definitions(text, title="Games") == [Definition("rules", "Rules", DefinitionOrigin.TITLE)]
 

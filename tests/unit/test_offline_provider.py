@@ -95,13 +95,13 @@ def test_white_space_and_unknown_characters_do_not_change_a_vector() -> None:
     assert vector("storm warning").tobytes() == vector("storm warning\n\n  🦜  ").tobytes()
 
 
-def test_only_the_beginning_of_a_very_long_text_is_embedded() -> None:
+def test_only_the_beginning_of_a_very_long_text_is_read() -> None:
     start = ("storm " * MAX_CHARACTERS)[:MAX_CHARACTERS]
     assert vector(start + " invoice" * 1000).tobytes() == vector(start).tobytes()
     assert vector(start[:-1] + "x").tobytes() != vector(start).tobytes()
 
 
-def test_threads_share_one_table_of_weights() -> None:
+def test_threads_share_one_table() -> None:
     offline._load.cache_clear()
     barrier = threading.Barrier(4)
     vectors: list[bytes] = []

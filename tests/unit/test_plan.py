@@ -143,7 +143,7 @@ def test_a_deleting_slot_is_never_given_up(slot: Slot) -> None:
 
 
 @given(any_slot())
-def test_no_slot_is_given_up_before_its_last_attempt(slot: Slot) -> None:
+def test_nothing_is_given_up_before_its_last_attempt(slot: Slot) -> None:
     if slot.attempts < SPENT:
         assert plan(slot, NOW, RULES, DEAD) != GiveUp()
 
@@ -193,7 +193,7 @@ def test_a_paused_slot_is_not_rung_but_its_lost_lease_expires(slot: Slot, action
 
 
 @given(any_slot())
-def test_during_a_pause_only_a_clean_up_is_rung(slot: Slot) -> None:
+def test_under_a_pause_only_a_clean_up_is_rung(slot: Slot) -> None:
     free, held = plan(slot, NOW, RULES, DEAD), plan(slot, NOW, RULES, DEAD, paused=True)
     if slot.state is S.DELETING or free != SendRing():
         assert held == free or isinstance(held, DoNothing | Expire)

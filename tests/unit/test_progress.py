@@ -86,14 +86,14 @@ def test_no_line_is_wider_than_the_terminal(
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_a_narrow_terminal_shows_bars_too(
+def test_a_narrow_terminal_still_has_bars(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = CONTROL.sub("", frame(snapshot(working("a document with a long name.pdf")), width, monkeypatch, capsys))
     assert "━" in next(line for line in lines.splitlines() if "a document" in line)
 
 
-def test_a_bar_is_drawn_only_if_the_percentage_is_known(
+def test_a_bar_is_drawn_only_if_the_share_is_known(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unknown = working("unknown.md", Progress(stage="reading", done=7))

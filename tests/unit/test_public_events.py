@@ -102,7 +102,7 @@ def test_guarded_work_of_other_pipelines_is_public_only_by_its_jobs() -> None:
     assert to_public_event(line("slot.completed", base="cards", owner="cards", kind="cards")) is None
 
 
-def test_every_outcome_of_a_job_is_a_documented_event_type() -> None:
+def test_every_outcome_of_a_job_is_in_the_catalogue() -> None:
     assert {f"job.{outcome}" for outcome in Outcome} <= EVENT_TYPES.keys()
 
 

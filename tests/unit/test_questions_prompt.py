@@ -56,7 +56,7 @@ def test_longer_texts_get_more_pairs(text: str, count: int) -> None:
     assert count_wanted_pairs(text) == count
 
 
-def test_the_prompt_asks_for_that_number_and_encloses_the_text() -> None:
+def test_the_prompt_asks_for_that_many_and_encloses_the_text() -> None:
     prompt = build_prompt(TEXT * 12, ("Engines",))
     assert "at most 5 cards" in prompt.text
     assert f"{TEXT * 12}\n</text" in prompt.text
@@ -64,12 +64,12 @@ def test_the_prompt_asks_for_that_number_and_encloses_the_text() -> None:
     assert prompt.schema == questions.SCHEMA
 
 
-def test_valid_pairs_are_parsed() -> None:
+def test_good_pairs_are_read() -> None:
     assert parse_answer(said(WHO, STORE), TEXT * 12) == (WHO, STORE)
     assert parse_answer(said(), TEXT) == ()
 
 
-def test_no_more_pairs_than_requested_are_kept() -> None:
+def test_no_more_pairs_than_wanted_are_kept() -> None:
     many = [pair(f"Who designed engine number {number}?") for number in range(50)]
     assert parse_answer(said(*many), TEXT) == (many[0],)
     assert len(parse_answer(said(*many), TEXT * 100)) == questions.MAX_PAIRS
@@ -103,7 +103,7 @@ def test_the_error_for_an_invalid_answer_names_the_flaw(answer: str, why: str) -
         pair("Wer entwarf sie?", "Ein berühmter englischer Mathematiker."),
     ],
 )
-def test_an_invalid_pair_is_dropped_and_a_valid_one_is_kept(bad: QuestionPair) -> None:
+def test_a_bad_pair_is_dropped_and_a_good_one_stays(bad: QuestionPair) -> None:
     assert parse_answer(said(bad, WHO), TEXT * 12) == (WHO,)
 
 

@@ -57,7 +57,7 @@ def test_without_a_pause_no_base_is_paused() -> None:
         (-1, 3, 0, 1),  # the clock was set back
     ],
 )
-def test_a_quota_covers_one_day_from_midnight_to_midnight(hours: float, used: int, left: int, again: int) -> None:
+def test_a_quota_lasts_from_midnight_to_midnight(hours: float, used: int, left: int, again: int) -> None:
     quota = Quota(base="shelf", per_day=3, day=MIDNIGHT, used=used)
     now = Moment(MIDNIGHT + micros(timedelta(hours=hours)))
     assert (quota.remaining(now), quota.resets_at(now)) == (left, MIDNIGHT + again * DAY)

@@ -63,7 +63,7 @@ class TestPlainText:
     ) -> ExtractedText:
         return read(kept(folder, data), name, limits or ReadLimits())
 
-    def test_text_is_read_unchanged(self, tmp_path: Path) -> None:
+    def test_text_is_read_as_it_is(self, tmp_path: Path) -> None:
         found = self.read(tmp_path, SENTENCE.encode())
         assert (found.text, found.title, found.pages, found.warnings) == (SENTENCE, None, (), ())
         assert found.metadata == {"mime": "text/plain"}
@@ -72,10 +72,10 @@ class TestPlainText:
         monkeypatch.setattr(reading, "SHARED_SANDBOX", None)
         assert self.read(tmp_path, b"x" * 1000).text == "x" * 1000
 
-    def test_the_first_heading_of_markdown_is_its_title(self, tmp_path: Path) -> None:
+    def test_markdown_is_titled_by_its_first_heading(self, tmp_path: Path) -> None:
         assert self.read(tmp_path, b"Hi\n\n# The *heron*\n\n## More", "a.md").title == "The heron"
 
-    def test_a_title_in_the_front_matter_of_markdown_comes_first(self, tmp_path: Path) -> None:
+    def test_markdown_is_titled_by_its_front_matter(self, tmp_path: Path) -> None:
         front = b'---\nlayout: post\ntitle: "Herons"\n---\n# Other\n'
         assert self.read(tmp_path, front, "a.md").title == "Herons"
         assert self.read(tmp_path, front.replace(b"title", b"other"), "a.md").title == "Other"
@@ -110,7 +110,7 @@ class TestPlainText:
         "size",
         [files.FIRST_READ_BYTES - 1, files.FIRST_READ_BYTES, files.FIRST_READ_BYTES + 1, 3 * files.FIRST_READ_BYTES],
     )
-    def test_a_file_of_any_size_is_read_whole_or_refused(self, tmp_path: Path, size: int) -> None:
+    def test_a_file_is_read_whole_or_refused_whatever_its_size(self, tmp_path: Path, size: int) -> None:
         path = kept(tmp_path, b"x" * size)
         assert files.read_bytes(path, ReadLimits(bytes=size)) == b"x" * size
         refused(lambda: files.read_bytes(path, ReadLimits(bytes=size - 1)), "too_large")
@@ -219,7 +219,7 @@ class TestDecoding:
         data = b"Plain English words. " * 20_000 + CHINESE.encode("gb18030")
         assert decoding.decode(data).text.endswith(CHINESE)
 
-    def test_utf8_that_is_cut_within_a_character_is_decoded_as_utf8(self) -> None:
+    def test_utf8_that_was_cut_within_a_character_is_still_utf8(self) -> None:
         assert decoding.decode(CHINESE.encode()[:-2]).text.startswith(CHINESE[:-3])
 
     def test_an_accented_last_letter_is_not_decoded_as_cut_utf8(self) -> None:
@@ -260,14 +260,14 @@ class TestCleaning:
     def test_control_characters_and_lone_surrogates_are_dropped(self) -> None:
         assert clean("a\0b\x02c\ud800d\x1be\ufefff\x9bg\th") == "abcdefg\th"
 
-    def test_ascii_text_is_cleaned_like_any_other(self) -> None:
+    def test_text_in_ascii_is_cleaned_like_any_other(self) -> None:
         text = bytes(range(128)).decode() * 2
         assert clean(text) == clean(text + "é").removesuffix("é")
 
     def test_trailing_blanks_and_blank_lines_at_both_ends_are_dropped(self) -> None:
         assert clean("\n\n  a \t\n b\u00a0\n\n") == "  a\n b"
 
-    def test_cleaning_takes_linear_time(self) -> None:
+    def test_cleaning_is_linear(self) -> None:
         assert clean(" " * 2_000_000 + "x") == " " * 2_000_000 + "x"
 
     @given(st.text())
@@ -406,7 +406,7 @@ class TestArchives:
     def test_a_small_entry_may_have_any_compression_ratio(self, tmp_path: Path) -> None:
         assert self.inspect(tmp_path, docx(extra={"word/zeros": bytes(archives.RATIO_CHECK_BYTES // 2)}))
 
-    def test_too_many_entries_are_refused(self, tmp_path: Path) -> None:
+    def test_very_many_entries_are_refused(self, tmp_path: Path) -> None:
         data = docx(extra={f"word/{n}": b"" for n in range(archives.MOST_ENTRIES + 1)})
         refused(lambda: self.inspect(tmp_path, data), "too_large")
 
@@ -519,7 +519,7 @@ class TestOwnReaders:
         assert found.text.endswith("\n\n你好。\n\n再见")
         assert (found.title, found.metadata["author"]) == ("Herons", "Jürgen <j@example.com>")
 
-    def test_attachments_of_a_message_are_counted_but_not_read(self, tmp_path: Path) -> None:
+    def test_attachments_of_a_message_are_counted_and_not_read(self, tmp_path: Path) -> None:
         mail = (
             b"Subject: s\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/plain\n\nbody\n"
             b"--b\nContent-Type: text/plain\nContent-Disposition: attachment; filename=a.txt\n\nsecret\n--b--\n"
@@ -543,7 +543,7 @@ class TestOwnReaders:
         except Permanent as refusal:
             assert refusal.code in {"unreadable", "no_text"}  # noqa: PT017 - reading may also succeed
 
-    def test_slides_are_read_in_order(self, tmp_path: Path) -> None:
+    def test_slides_are_read_in_their_order(self, tmp_path: Path) -> None:
         words = [f"Slide of heron {number}" for number in range(1, 12)]
         found = read_slides(kept(tmp_path, pptx(*words)), formats.PPTX, ReadLimits())
         assert [found.text[start : start + len(word)] for start, word in zip(found.pages, words, strict=True)] == words
@@ -594,7 +594,7 @@ class TestPages:
         starts = page_starts(text, self.blocks("One heron\nstands\nstill.", "Two her\x02ons fly."))
         assert [text[start : start + 5] for start in starts] == ["# One", "- Two"]
 
-    def test_an_empty_page_starts_where_the_next_page_starts(self) -> None:
+    def test_an_empty_page_begins_where_the_next_one_does(self) -> None:
         text = "First page.\n\nThird page."
         assert page_starts(text, [*self.blocks("First page."), *self.blocks("", "", "Third page.")[2:]]) == (0, 13, 13)
 
@@ -603,7 +603,7 @@ class TestPages:
         text = f"{head} one is long enough.\n\n{head} two."
         assert page_starts(text, self.blocks(f"{head} one is long enough.", f"{head} two."))[1] == text.rindex(head)
 
-    def test_a_page_that_is_not_found_starts_where_the_page_before_it_ends(self) -> None:
+    def test_a_page_that_cannot_be_found_begins_where_the_letters_before_it_end(self) -> None:
         text = "aaaa bbbb\n\ncccc dddd"
         assert page_starts(text, self.blocks("aaaa bbbb", "zzzz", "cccc dddd")) == (0, 11, 11)
 

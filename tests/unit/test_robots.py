@@ -43,7 +43,7 @@ Disallow: /
         ("third", "/anything", False),
     ],
 )
-def test_the_longest_matching_rule_decides(agent: str, target: str, allowed: bool) -> None:
+def test_the_longest_rule_that_matches_decides(agent: str, target: str, allowed: bool) -> None:
     assert Robots.parse(RULES, agent).allows(target) is allowed
 
 

@@ -105,7 +105,7 @@ def test_the_rules_are_derived_from_the_settings() -> None:
     assert rules.retry.jitter == 0.25
 
 
-def test_a_worker_stops_before_its_lease_can_have_expired() -> None:
+def test_a_worker_stops_itself_before_its_lease_can_have_ended() -> None:
     assert Settings().rules.renewal_timeout == timedelta(seconds=105)
 
 
@@ -135,12 +135,12 @@ def test_without_an_argument_the_environment_of_the_process_is_read(monkeypatch:
         (" 2m ", timedelta(minutes=2)),
     ],
 )
-def test_a_duration_is_a_number_of_seconds_or_has_a_unit(text: str, expected: timedelta) -> None:
+def test_a_duration_is_seconds_or_has_a_unit(text: str, expected: timedelta) -> None:
     assert read(retention=text).retention == expected
 
 
 @pytest.mark.parametrize("text", ["", "m", "-5", "1w", "5 m", "1h30m", "1e3", "nan", "five", "5M", "0x10", "1,5"])
-def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
+def test_a_duration_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
     sentence = f"HOLDFAST_RETENTION is {text!r}; write a duration like 90, 30s, 45m, 6h or 30d."
     with pytest.raises(BadSettings, match=re.escape(sentence)):
         read(retention=text)
@@ -153,13 +153,13 @@ def test_a_duration_beyond_the_range_of_the_calendar_is_refused() -> None:
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("text", ["", "many", "1 000", "0x10"])
-def test_an_invalid_number_is_refused(name: str, text: str) -> None:
+def test_a_number_that_cannot_be_read_is_refused(name: str, text: str) -> None:
     with pytest.raises(BadSettings, match=re.escape(f"HOLDFAST_{name.upper()} is {text!r}; write a number.")):
         read(**{name: text})
 
 
 @pytest.mark.parametrize("name", PRICES)
-def test_a_price_is_a_number_or_unknown(name: str) -> None:
+def test_a_price_is_a_number_or_not_known(name: str) -> None:
     assert getattr(read(**{name: ""}), name) is None
     assert getattr(read(**{name: "0"}), name) == 0
     assert getattr(read(**{name: "0.13"}), name) == 0.13
@@ -214,7 +214,7 @@ def test_keys_and_passwords_are_not_shown() -> None:
     assert "secret" not in repr(Endpoint(base_url="https://me:secret@example.org/v1", embedding_model="m"))
 
 
-def test_an_unknown_variable_is_refused_and_the_known_ones_are_named() -> None:
+def test_an_unknown_variable_is_refused_and_the_known_ones_named() -> None:
     with pytest.raises(BadSettings, match=r"There is no setting HOLDFAST_LEESE; known are .*HOLDFAST_LEASE") as refused:
         read(leese="5")
     assert all(ENV_PREFIX + name.upper() in str(refused.value) for name in NAMES)

@@ -95,11 +95,11 @@ def test_only_a_deleting_slot_can_be_forgotten(state: S) -> None:
     assert GONE not in {after for _, before, after in TRANSITIONS if before is state}
 
 
-def test_a_slot_becomes_ready_only_by_a_completed_build() -> None:
+def test_only_a_completed_build_is_ready() -> None:
     assert {(verb, before) for verb, before, after in TRANSITIONS if after is S.READY} == {(Verb.COMPLETE, S.RUNNING)}
 
 
-def test_a_slot_becomes_running_only_by_a_claim() -> None:
+def test_only_a_claim_makes_a_slot_run() -> None:
     assert {verb for verb, _, after in TRANSITIONS if after is S.RUNNING} == {Verb.CLAIM}
 
 
@@ -112,7 +112,7 @@ def test_a_clean_up_is_never_given_up_failed_or_cancelled() -> None:
     assert not {move for move in TRANSITIONS if move[0] in ending and move[1] is S.DELETING}
 
 
-def test_only_an_admission_creates_a_slot() -> None:
+def test_only_an_admission_makes_a_slot() -> None:
     assert {verb for verb, before, _ in TRANSITIONS if before is None} == {Verb.ADMIT}
 
 

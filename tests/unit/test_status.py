@@ -114,13 +114,13 @@ def test_the_outcome_of_a_job_depends_on_which_slots_became_ready() -> None:
 
 
 @pytest.mark.parametrize("built", [0, 1])
-def test_a_job_that_built_nothing_has_failed_even_if_an_older_build_is_served(built: int) -> None:
+def test_a_job_that_built_nothing_failed_even_where_an_older_build_is_served(built: int) -> None:
     failed = make_slot(S.FAILED, wanted=2, built=built)
     assert derive_outcome([failed]) is Outcome.FAILED
     assert derive_status([failed]) is (Status.DEGRADED if built else Status.FAILED)
 
 
-def test_a_document_is_failed_if_all_its_indexes_failed_although_its_content_was_read() -> None:
+def test_a_document_whose_indexes_all_failed_is_failed_although_its_content_was_read() -> None:
     content = make_slot(S.READY, "content")
     indexes = [make_slot(S.FAILED, kind, needs="content") for kind in ("vector", "fulltext")]
     assert (derive_status([content, *indexes]), derive_outcome([content, *indexes])) == (Status.FAILED, Outcome.FAILED)

@@ -46,7 +46,7 @@ def test_a_secret_in_a_url_is_masked(given: str, shown: str) -> None:
         "job=17 a=b",
     ],
 )
-def test_a_text_without_a_secret_is_not_changed(text: str) -> None:
+def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
     assert mask_secrets(text) == text
 
 

@@ -105,7 +105,7 @@ def test_every_group_of_operations_is_checked() -> None:
         ({"a": "x" * 65_536}, "`x`"),
     ],
 )
-def test_a_refusal_names_the_invalid_part(value: Any, field: str) -> None:
+def test_a_refusal_names_the_part_that_is_wrong(value: Any, field: str) -> None:
     with pytest.raises(errors.BadRequest) as refused:
         check_argument("x", value)
     assert field in str(refused.value)
@@ -129,7 +129,7 @@ def test_an_iterator_is_read_once_and_passed_on() -> None:
     assert check_argument("x", (one for one in ("a", "b"))) == ["a", "b"]
 
 
-def test_nesting_depth_is_checked_without_recursion() -> None:
+def test_depth_is_counted_without_recursion() -> None:
     deep: Any = "end"
     for _ in range(100_000):
         deep = [deep]
@@ -150,7 +150,7 @@ def test_spellings_of_a_name_are_normalised_to_one() -> None:
     assert json_to_nfc({"e\u0301": ["e\u0301", 1]}) == {"é": ["é", 1]}
 
 
-def test_a_choice_may_be_a_string_and_an_unknown_choice_is_refused_with_the_valid_ones() -> None:
+def test_a_choice_may_be_a_string_and_an_unknown_one_is_refused_with_the_choices() -> None:
     class Colour(StrEnum):
         RED = "red"
         BLUE = "blue"
