@@ -1,4 +1,4 @@
-"""Fixtures: one PostgreSQL for the whole run, a database of its own for each test, over both databases."""
+"""Shared fixtures: one PostgreSQL server per run, and a new database per test on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from holdfast.engine.store.sql_store import SqlStore
 
 
-# The machine may be busy, and a run must mean the same tomorrow: no deadline, no chance.
+# Machines may be busy, and every run must test the same examples. So there is no deadline and no random choice.
 settings.register_profile("holdfast", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("holdfast")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that run in `make proof`."""
+    """Add the mark `proof` to the tests that run in `make proof`."""
     for item in items:
         if in_proof(item):
             item.add_marker("proof")
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage seldom, and never among what was collected: thousands of tests stay until the end."""
+    """Run the garbage collector rarely and exclude the collected tests, which all stay in memory until the end."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -50,7 +50,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_after_fork(session: pytest.Session, name: str) -> None:
-    """Give each test process a temporary folder of its own."""
+    """Give each test process its own temporary folder."""
     factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
     factory._basetemp = folder = factory.getbasetemp() / name
     folder.mkdir(mode=0o700)
@@ -58,14 +58,14 @@ def pytest_after_fork(session: pytest.Session, name: str) -> None:
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A real PostgreSQL from the dev extra, started by the tests."""
+    """A real PostgreSQL from the dev extra. The tests start it."""
     with Postgres(tmp_path_factory.mktemp("postgres")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
-    """A real Valkey from the dev extra; a module may stop, pause and restart it without harm to another."""
+    """A real Valkey from the dev extra. Each module has its own and may stop, pause and restart it."""
     with Valkey(tmp_path_factory.mktemp("valkey")) as server:
         yield server
 
@@ -77,13 +77,13 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def empty() -> bool:
-    """Whether a test begins without any table. Else it begins with a copy of a new database, which is much quicker."""
+    """Whether a test begins with a database without tables. The default, a copy of a migrated database, is faster."""
     return False
 
 
 @pytest.fixture(scope="session")
 def sqlite_pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that every table has been made in."""
+    """A SQLite file that contains all tables."""
     path = tmp_path_factory.mktemp("pattern") / "holdfast.db"
     open_store(f"sqlite:///{path}", rules=Rules(), clock=SystemClock()).close()
     return path
@@ -91,7 +91,7 @@ def sqlite_pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def databases(postgres: Postgres) -> Databases:
-    """Databases that every table has been made in, and the extension that the first vector would bring."""
+    """PostgreSQL databases that contain all tables and the vector extension."""
     open_store(postgres.create_database("pattern"), rules=Rules(), clock=SystemClock()).close()
     with psycopg.connect(postgres.dsn, dbname="pattern") as connection:
         connection.execute("CREATE EXTENSION vector")
@@ -121,14 +121,14 @@ def postgres_url(postgres: Postgres, request: pytest.FixtureRequest, *, empty: b
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """The address of a new database, once on SQLite and once on PostgreSQL."""
+    """The address of a new database. Each test runs once on SQLite and once on PostgreSQL."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
 
 @pytest.fixture
 def store(database_url: str, clock: FakeClock) -> Iterator[SqlStore]:
-    """A store on each database, whose clock is the test's."""
+    """A store on each database. It uses the clock of the test."""
     store = open_test_store(database_url, clock)
     yield store
     store.close()

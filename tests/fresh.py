@@ -1,7 +1,7 @@
 """Runs a command with an empty temporary folder and an empty HOME: `python tests/fresh.py make test`.
 
-Nothing that this machine happens to have unpacked or cached can hide a missing step then. Both folders are removed at
-the end, also after a failure. Files in HOME that say where packages come from are passed on by name; caches are not.
+This way no unpacked or cached file on this machine can hide a missing step. Both folders are removed at the end, even
+after a failure. Configuration files in HOME that name package sources are passed on; caches are not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
-CONFIGURATION = {  # a variable that names a file, and where the file is if the variable is not set
+CONFIGURATION = {  # a variable that names a file, and the places of the file if the variable is not set
     "PIP_CONFIG_FILE": ("{config}/pip/pip.conf", "{home}/.pip/pip.conf"),
     "UV_CONFIG_FILE": ("{config}/uv/uv.toml",),
     "NPM_CONFIG_USERCONFIG": ("{home}/.npmrc",),
@@ -27,14 +27,14 @@ CONFIGURATION = {  # a variable that names a file, and where the file is if the 
 
 
 def environment(given: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the variables with an empty temporary folder and HOME, which are created below `folder`."""
+    """Return the variables with a new temporary folder and a new HOME, both created below `folder`."""
     home = given.get("HOME", "/")
     config = given.get("XDG_CONFIG_HOME") or f"{home}/.config"
     places = {
         name: [path for place in files if Path(path := place.format(home=home, config=config)).is_file()]
         for name, files in CONFIGURATION.items()
     }
-    folder.chmod(0o711)  # a test that runs as root starts PostgreSQL as another user, who must be able to enter
+    folder.chmod(0o711)  # as root, a test starts PostgreSQL as another user, and that user must be able to enter
     (new_home := folder / "home").mkdir(mode=0o700)
     (temporary := folder / "tmp").mkdir()
     temporary.chmod(0o1777)
@@ -47,13 +47,13 @@ def environment(given: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def main(command: list[str]) -> int:
-    """Run the command; return how it ended."""
+    """Run the command and return its exit code."""
     with (
         tempfile.TemporaryDirectory(prefix="fresh-", ignore_cleanup_errors=True) as folder,
         subprocess.Popen(command, env=environment(os.environ, Path(folder))) as process,
     ):
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the command itself
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command itself receives Ctrl-C
         code = process.wait()
     return code if code >= 0 else 128 - code
 

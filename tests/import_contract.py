@@ -1,4 +1,4 @@
-"""A contract for import-linter: a package is used through its public modules, and everything else in it is private.
+"""A contract for import-linter: other packages import only the public modules of a package.
 
 The package itself (its `__init__`) is always public. A package that is expensive to load as a whole names further
 public modules, which are loaded only where they are used.
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class PublicModules(Contract):
-    """Fails where a module is imported that is not public, from outside of its package."""
+    """Fails if a module outside a package imports a private module of the package."""
 
     packages = fields.ListField(subfield=fields.StringField())
     public = fields.ListField(subfield=fields.StringField(), required=False)
-    everywhere = fields.ListField(subfield=fields.StringField(), required=False)  # importers that may import anything
+    everywhere = fields.ListField(subfield=fields.StringField(), required=False)  # importers without restrictions
 
-    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002 - the signature is theirs
-        """Find the imports of private modules."""
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002 - import-linter's signature
+        """Find all imports of private modules."""
         packages = cast("list[str]", self.packages)
         public = set(cast("list[str]", self.public or []))
         everywhere = set(cast("list[str]", self.everywhere or []))
@@ -37,7 +37,7 @@ class PublicModules(Contract):
         return ContractCheck(kept=not found and not unknown, metadata={"found": found, "unknown": unknown})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        """Name the imports, and what to do."""
+        """Print the imports and how to fix them."""
         metadata: dict[str, Any] = check.metadata
         for name in metadata["unknown"]:
             output.print_error(f"{name} is listed in pyproject.toml, and there is no such module.")

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("src", "docs", "tests", "bench", "eval", "examples")
-# A path or a name of Python code, a document of the project (capitals), or a path of any other kind of source.
+# A path or name of a Python file, a project document in capitals, or a path of another kind of source file.
 CITED = re.compile(
     r"(?<![\w/.:<*-])((?:[\w-]+/)*[\w-]+\.py|[A-Z]{4,}\.md|(?:[\w-]+/)+[\w-]+\.(?:md|js|html|json))\b(?!/)"
 )
-EXAMPLES = {"leave.md"}  # files of users
+EXAMPLES = {"leave.md"}  # examples of users' files, which are not in the repository
 
 
 def sources() -> list[Path]:
@@ -31,14 +31,14 @@ def sources() -> list[Path]:
 
 @cache
 def known() -> frozenset[str]:
-    """Return every way in which a file can be cited: by its path, or by the end of it."""
+    """Return all texts that cite a file: its path and every trailing part of the path."""
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     parts = [path.relative_to(ROOT).parts for path in (*files, *ROOT.glob("*"))]
     return frozenset("/".join(some[start:]) for some in parts for start in range(len(some)))
 
 
 def prose(path: Path) -> str:
-    """Return what a file says to its reader: all of a document, comments and docstrings of code."""
+    """Return the prose of a file: the whole document, or the comments and docstrings of code."""
     text = path.read_text("utf-8")
     return text if path.suffix == ".md" else "\n".join(_prose(text))
 
@@ -62,14 +62,14 @@ def test_every_file_that_is_cited_is_in_the_repository() -> None:
 
 
 @pytest.mark.parametrize("text", ["# DESIGN.md, row by row", "see `core/leases.py`", "(docs/no-such.md)", "no_such.py"])
-def test_a_citation_of_nothing_would_be_seen(text: str) -> None:
+def test_a_citation_of_a_missing_file_is_detected(text: str) -> None:
     assert unknown(text)
 
 
 @pytest.mark.parametrize(
     "text", ["`engine/lease.py`", "docs/lifecycle.md", "README.md", "lease.py", "https://a.org/b/c.md"]
 )
-def test_a_citation_of_a_file_is_fine(text: str) -> None:
+def test_a_citation_of_an_existing_file_is_accepted(text: str) -> None:
     assert unknown(text) == []
 
 

@@ -1,4 +1,4 @@
-"""docs/cli.md names every command, every option and every exit code, and no others."""
+"""docs/cli.md documents every command, every option and every exit code, and no others."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_argument_is_documented(name: str) -> None:
             assert one.metavar.replace("|", "\\|") in SECTIONS[name]
 
 
-def test_the_options_of_all_commands_are_documented() -> None:
+def test_the_common_options_are_documented() -> None:
     everywhere = TEXT.partition("## Everywhere")[2].partition("## Exit codes")[0]
     options = {option for one in TOP.params for option in one.opts}
     assert told(everywhere) == options | {"--help", "-h"}
@@ -76,6 +76,6 @@ def test_every_exit_code_is_documented() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_json_and_a_first_sentence_that_fits_a_line(name: str) -> None:
+def test_every_command_has_a_json_option_and_a_short_help_that_fits_a_line(name: str) -> None:
     assert any("--json" in one.opts for one in COMMANDS[name].params)
     assert not COMMANDS[name].get_short_help_str(72).endswith("...")

@@ -1,4 +1,4 @@
-"""docs/doctor.md names every finding, and says of each whether it can be repaired."""
+"""docs/doctor.md explains every finding and states whether the doctor can repair it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs/doctor.md").read_text()
 ROWS = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", TEXT, re.MULTILINE))
 
 
-def test_every_finding_is_explained_and_no_other() -> None:
+def test_every_finding_and_no_other_is_documented() -> None:
     assert ROWS.keys() == FINDING_MESSAGES.keys()
 
 
 @pytest.mark.parametrize("code", sorted(FINDING_MESSAGES))
-def test_whether_it_can_be_repaired_is_said(code: str) -> None:
+def test_the_page_states_whether_a_finding_can_be_repaired(code: str) -> None:
     assert ("for people" in ROWS[code]) == (code in NOT_FIXABLE)
 
 
 @pytest.mark.parametrize("code", sorted(FINDING_MESSAGES))
-def test_every_sentence_says_how_many_or_where(code: str) -> None:
+def test_every_message_contains_a_count_or_a_place(code: str) -> None:
     said = FINDING_MESSAGES[code].format(count=3, where="vector of base 'shelf'")
     assert "3 " in said or "vector of base 'shelf'" in said
 
 
-def test_as_many_examples_are_promised_as_there_are() -> None:
+def test_the_page_promises_as_many_examples_as_the_doctor_returns() -> None:
     assert "five" in TEXT
     assert MAX_EXAMPLES == 5

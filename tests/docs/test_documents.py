@@ -1,4 +1,4 @@
-"""What the documents say is what the code does."""
+"""The documents describe what the code does."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ DOCUMENTS = [
 
 
 def rows(text: str, columns: int) -> list[list[str]]:
-    """Return the cells of all table rows with so many columns."""
+    """Return the cells of all table rows with this number of columns."""
     lines = [line.strip().strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip().replace("`", "") for cell in line] for line in lines if len(line) == columns]
 
 
-def test_the_table_of_moves_is_the_table_of_the_code() -> None:
+def test_the_documented_transitions_are_those_of_the_code() -> None:
     text = (ROOT / "docs/lifecycle.md").read_text().split("## Every move")[1].split("## Who may")[0]
     told = {
         (verb.strip(), None if before == "—" else before, None if after == "—" else after)
@@ -55,7 +55,7 @@ def test_every_state_is_explained() -> None:
     assert {cells[0] for cells in rows(text, 2)[2:]} == set(SlotState)
 
 
-def test_every_reason_to_refuse_is_documented_or_plain() -> None:
+def test_every_reason_for_a_rejection_is_documented() -> None:
     text = (ROOT / "docs/lifecycle.md").read_text()
     for row in ADMISSION_RULES:
         if row.verdict == "rejected":
@@ -75,12 +75,12 @@ def test_every_setting_of_a_base_is_documented_and_can_be_set_by_http() -> None:
     assert set(BaseSettingsBody.model_fields) == {field.name for field in fields(BaseSettings)}
 
 
-def test_a_changed_default_in_the_document_would_be_seen() -> None:
+def test_a_wrong_default_in_the_document_would_be_detected() -> None:
     assert Settings.from_environment({"HOLDFAST_STALL": "44m"}) != Settings()
     assert Settings.from_environment({"HOLDFAST_STALL": "45m"}).stall == timedelta(minutes=45)
 
 
-def test_the_example_in_the_readme_prints_what_the_readme_says() -> None:
+def test_the_example_in_the_readme_prints_the_documented_output() -> None:
     said = (ROOT / "README.md").read_text().split("```text\n")[1].split("```")[0]
     ran = subprocess.run(
         [sys.executable, "examples/late_worker.py"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -98,13 +98,13 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_between_documents_lead_somewhere(document: Path) -> None:
+def test_links_between_documents_are_not_broken(document: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
         if "://" not in link:
             assert (document.parent / link).exists(), f"{link} is missing"
 
 
-def test_every_module_is_in_the_tree_of_the_architecture() -> None:
+def test_every_module_is_listed_in_the_architecture() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
     for path in (ROOT / "src/holdfast").rglob("*.py"):
         if path.name != "__init__.py" and "migrations" not in path.parts:

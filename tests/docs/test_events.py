@@ -1,4 +1,4 @@
-"""The catalogue of events in the documents is the one in the code."""
+"""docs/events.md lists exactly the event types of the code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.events.public_events import EVENT_TYPES
 TEXT = (Path(__file__).resolve().parents[2] / "docs/events.md").read_text()
 
 
-def test_every_event_is_documented_with_its_sentence() -> None:
+def test_every_event_type_is_documented_with_its_description() -> None:
     table = TEXT.split("## The catalogue")[1].split("## Order")[0]
     cells = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `")]
     assert {type_.strip().strip("`"): said.strip() for type_, said in cells} == EVENT_TYPES

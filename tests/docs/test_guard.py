@@ -1,4 +1,4 @@
-"""The Python of docs/guard.md is run as it stands there, on a file instead of a server and a broker in memory."""
+"""The Python code in docs/guard.md runs as printed, on SQLite instead of a server and a broker in memory."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ PLACE = "postgresql+psycopg://app@db/app"
 
 
 def run(words: str, known: dict[str, Any]) -> None:
-    """Run some lines of the document, by those who know what they speak of."""
-    exec(words, known)  # noqa: S102 - what the document says is what is tried
+    """Run a code block of the document with these names."""
+    exec(words, known)  # noqa: S102 - the code comes from our own document
 
 
 @pytest.fixture
 def shop(sqlite_url: str) -> Iterator[dict[str, Any]]:
-    """The module `shop.tasks` of somebody who has pasted the five lines."""
+    """The module `shop.tasks` of a user who has copied the five lines."""
     app = Celery("shop", broker="memory://", set_as_current=False)
     known: dict[str, Any] = {"__name__": "shop.tasks", "app": app, "chunks": ["one", "two"]}
     assert PLACE in DECLARED
     run(DECLARED.replace(PLACE, sqlite_url), known)
     yield known
     with app.connection_for_read() as connection, connection.SimpleQueue("celery") as waiting:
-        waiting.clear()  # the broker's memory outlives the app
+        waiting.clear()  # the queue in memory outlives the app
     known["guard"].close()
     app.close()
 
 
-def test_a_second_click_is_answered_as_the_document_says(shop: dict[str, Any]) -> None:
+def test_a_repeated_request_gets_the_documented_answer(shop: dict[str, Any]) -> None:
     shop["JSONResponse"] = JSONResponse
     run("def ask():\n" + indent(ASKED, "    "), shop)
     assert shop["ask"]() is None
@@ -57,14 +57,14 @@ def test_a_second_click_is_answered_as_the_document_says(shop: dict[str, Any]) -
     }
 
 
-def test_work_is_looked_at_and_cancelled(shop: dict[str, Any]) -> None:
+def test_the_documented_calls_show_and_cancel_work(shop: dict[str, Any]) -> None:
     asked = shop["index_document"].delay(42, user_id=7)
     run(LOOKED, shop)
     assert shop["work"].history("42")[0].id == asked.id
     assert str(shop["work"].status("42").status) == "not_indexed"
 
 
-def test_what_is_declared_does_its_work_and_publishes(shop: dict[str, Any]) -> None:
+def test_guarded_work_with_the_documented_calls_writes_and_publishes_its_result(shop: dict[str, Any]) -> None:
     guard: Guard = shop["guard"]
     kept: dict[str, Any] = {}
     answers = table("answers", column("said"))
@@ -89,12 +89,12 @@ def test_what_is_declared_does_its_work_and_publishes(shop: dict[str, Any]) -> N
         assert tx.connection.execute(text("SELECT said FROM answers")).scalars().all() == ["krill"]
 
 
-def test_whoever_asked_is_told_of_the_end(shop: dict[str, Any]) -> None:
+def test_the_caller_is_notified_when_the_work_ends(shop: dict[str, Any]) -> None:
     posted: list[Any] = []
 
     class Client:
         @staticmethod
-        def post(address: str, *, json: Any) -> None:  # noqa: ARG004 - as a client has it
+        def post(address: str, *, json: Any) -> None:  # noqa: ARG004 - the signature of a real client
             posted.append(json)
 
     shop |= {"Finished": Finished, "httpx": Client, "BACKEND": "http://backend.example"}

@@ -1,4 +1,4 @@
-"""What the documents say of the library, the API and MCP is what the code does; their examples are run."""
+"""The documents describe the library, the API and MCP as they are, and the examples in them run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows(name: str) -> list[list[str]]:
 
 
 def blocks(name: str, language: str) -> list[str]:
-    """Return the blocks of a document that are written in a language."""
+    """Return the code blocks of a document in this language."""
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
 
@@ -47,7 +47,7 @@ def clean() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
 
 
-def test_the_table_of_routes_is_that_of_the_description() -> None:
+def test_the_documented_routes_are_those_of_the_openapi_description() -> None:
     nobody: Any = None
     app = make_app(ServerState(library=nobody, settings=Settings(), feed=nobody, needs_key=False))
     described = {
@@ -59,7 +59,7 @@ def test_the_table_of_routes_is_that_of_the_description() -> None:
     assert told == described
 
 
-def test_every_call_of_the_library_is_in_its_table() -> None:
+def test_every_method_of_the_library_is_documented() -> None:
     told = {group.strip("` "): row[1] for row in rows("library.md")[2:] for group in row[0].split(",")}
     groups = {name for name, one in vars(local.LocalService).items() if isinstance(one, cached_property)}
     assert groups == told.keys() == routes.GROUPS.keys() - {""}
@@ -74,13 +74,13 @@ def test_every_call_of_the_library_is_in_its_table() -> None:
         assert calls == set(re.findall(r"\w+", told[group])), group
 
 
-def test_every_tool_is_in_its_table() -> None:
+def test_every_mcp_tool_is_documented() -> None:
     tools = {name for name, _ in inspect.getmembers(McpTools, inspect.isfunction) if not name.startswith("_")}
     assert tools == {name for row in rows("mcp.md")[2:] for name in re.findall(r"`(\w+)`", row[0])}
 
 
 def run_python(code: str, folder: Path) -> str:
-    """Run a program in a folder; return what it printed."""
+    """Run a program in a folder and return its output."""
     said = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=clean(), capture_output=True, text=True, check=False
     )
@@ -96,13 +96,13 @@ def test_the_examples_of_the_library_run(tmp_path: Path) -> None:
     assert "already_indexed success" in said
 
 
-def test_the_program_of_the_first_page_runs(tmp_path: Path) -> None:
+def test_the_program_in_the_readme_runs(tmp_path: Path) -> None:
     (program,) = blocks("README.md", "python")
     shutil.copy(ROOT / "README.md", tmp_path)
     assert "worker" in run_python(program, tmp_path)
 
 
-def test_the_calls_of_the_doctor_and_of_archives_run(
+def test_the_examples_for_the_doctor_and_for_archives_run(
     sqlite_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -111,16 +111,13 @@ def test_the_calls_of_the_doctor_and_of_archives_run(
     known: dict[str, Any] = {"library": rig.library, "base": rig.base, "Path": Path}
     for name in ("docs/doctor.md", "docs/archives.md"):
         (calls,) = blocks(name, "python")
-        exec(calls, known)  # noqa: S102 - what the document says is what is tried
+        exec(calls, known)  # noqa: S102 - the code comes from our own document
     assert rig.library.catalog.find_base("handbook")
     rig.close()
 
 
-# ---------------------------------------------------------------- HTTP by hand
-
-
 def by_curl(words: list[str], until: str) -> str:
-    """Ask as it is written; return what was answered, or of what does not end the first lines."""
+    """Run curl as documented. Return the output up to `until`, because a stream does not end."""
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as asked:
         assert asked.stdout is not None
         said = ""
@@ -133,7 +130,7 @@ def by_curl(words: list[str], until: str) -> str:
 
 
 def by_its_words(words: list[str], until: str) -> str:
-    """Ask the same without curl, as it would; an option that is not known here ends the test."""
+    """Send the same request without curl. An option that this parser does not know fails the test."""
     options = ArgumentParser()
     options.add_argument("-s", action="store_true")
     options.add_argument("-N", action="store_true")
@@ -157,7 +154,7 @@ def by_its_words(words: list[str], until: str) -> str:
 
 
 @pytest.mark.parametrize("ask", [by_curl, by_its_words])
-def test_the_requests_of_the_api_are_answered(ask: Callable[[list[str], str], str], tmp_path: Path) -> None:
+def test_the_documented_requests_are_answered(ask: Callable[[list[str], str], str], tmp_path: Path) -> None:
     if ask is by_curl and shutil.which("curl") is None:
         pytest.skip("curl is not installed; the same requests are sent without it")
     server = Serving(tmp_path / "home")
@@ -176,7 +173,7 @@ def test_the_requests_of_the_api_are_answered(ask: Callable[[list[str], str], st
     assert [line for line in server.errors if "ERROR" in line or "Traceback" in line] == []
 
 
-def test_the_commands_of_the_first_page_run(tmp_path: Path) -> None:
+def test_the_commands_in_the_readme_run(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text().split("## Start")[1].split("\n## ")[0]
     commands = [line.removeprefix("$ .venv/bin/holdfast ") for line in text.splitlines() if "/holdfast " in line]
     assert len(commands) >= 3
@@ -184,7 +181,7 @@ def test_the_commands_of_the_first_page_run(tmp_path: Path) -> None:
     assert "lifecycle.md" in said.stdout or "passages" in said.stderr
 
 
-def test_the_commands_of_the_page_of_commands_run(tmp_path: Path) -> None:
+def test_the_commands_in_the_command_reference_run(tmp_path: Path) -> None:
     (block,) = blocks("docs/cli.md", "console")
     commands = [line.removeprefix("$ holdfast ") for line in block.splitlines()]
     assert len(commands) == 3
@@ -193,7 +190,7 @@ def test_the_commands_of_the_page_of_commands_run(tmp_path: Path) -> None:
 
 
 def run_commands(commands: list[str], folder: Path, home: Path) -> subprocess.CompletedProcess[str]:
-    """Run commands as they stand on a page, one after the other; return what the last one said."""
+    """Run the documented commands in order and return the result of the last one."""
     for command in commands:
         said = subprocess.run(
             [sys.executable, "-m", "holdfast.cli", *shlex.split(command)],

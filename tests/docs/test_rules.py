@@ -1,4 +1,4 @@
-"""docs/rules.md names for every rule tests that exist, and tests that were written for a rule are named there."""
+"""docs/rules.md names existing tests for every rule, and names every test that was written for a rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def named(cell: str) -> list[str]:
 
 @cache
 def in_file(path: Path) -> frozenset[str]:
-    """Read the names of all tests in a file; those of a class after its name."""
+    """Return the names of all tests in a file. The name of a method follows the name of its class."""
     found: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ClassDef):
@@ -36,7 +36,7 @@ def in_file(path: Path) -> frozenset[str]:
     return frozenset(name for name in found if name.rpartition("::")[2].startswith("test_"))
 
 
-def test_every_row_is_a_rule_with_its_place_and_a_test() -> None:
+def test_every_row_has_a_rule_a_subject_and_at_least_one_test() -> None:
     assert len(ROWS) > 100
     for row in ROWS:
         assert len(row) == 3, row

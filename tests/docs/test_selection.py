@@ -1,4 +1,4 @@
-"""`make test` and `make proof` together run every test, none twice, and `make test` starts each server once."""
+"""`make test` and `make proof` together run every test exactly once, and each of them starts every server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Collects every test and prints how each was chosen.
+# Collects every test and prints its marks and the servers that it starts.
 COLLECT = """
 import json, sys
 import pytest
@@ -38,7 +38,7 @@ sys.exit(code)
 """
 
 
-def test_the_two_commands_select_complementary_tests() -> None:
+def test_make_test_and_make_proof_select_complementary_tests() -> None:
     selected = re.findall(r"^\t\$\(PYTEST\)(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert [words.strip() for words in selected] == ['-m "not proof"', "-m proof"]
 

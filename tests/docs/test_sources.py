@@ -1,4 +1,4 @@
-"""What docs/sources.md says of folders, pages and sitemaps is what the code does."""
+"""docs/sources.md describes the limits and errors of folders, pages and sitemaps as the code has them."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def test_every_reason_is_explained(name: str) -> None:
         f"{SitemapLimits().depth} levels, {SitemapLimits().bytes // MIB} MiB a file and {LONGEST} minutes",
     ],
 )
-def test_every_limit_is_the_one_of_the_code(words: str) -> None:
+def test_every_documented_limit_is_that_of_the_code(words: str) -> None:
     assert words in " ".join(TEXT.split())

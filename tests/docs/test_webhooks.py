@@ -1,4 +1,4 @@
-"""What docs/webhooks.md and docs/access.md say of limits, scopes and reasons is what the code does."""
+"""docs/webhooks.md and docs/access.md state the limits, scopes and reasons of the code."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _said(seconds: float) -> str:
         ),
     ],
 )
-def test_every_number_and_reason_of_webhooks_is_that_of_the_code(words: str) -> None:
+def test_every_documented_number_and_reason_of_webhooks_is_that_of_the_code(words: str) -> None:
     assert words in WEBHOOKS
 
 
@@ -65,14 +65,14 @@ def test_every_number_and_reason_of_webhooks_is_that_of_the_code(words: str) -> 
         f"up to {repeats.MAX_KEY_LENGTH} printable",
     ],
 )
-def test_every_number_of_keys_is_that_of_the_code(words: str) -> None:
+def test_every_documented_number_of_keys_is_that_of_the_code(words: str) -> None:
     assert words in ACCESS
 
 
-def test_every_scope_is_explained_and_no_other() -> None:
+def test_every_scope_and_no_other_is_documented() -> None:
     table = (DOCS / "access.md").read_text().split("| scope |")[1].split("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(Scope)
 
 
-def test_every_kept_header_is_named() -> None:
+def test_every_stored_header_is_documented() -> None:
     assert {header.lower() for header in re.findall(r"`([A-Z][A-Za-z-]+)`", ACCESS)} >= repeats.STORED_HEADERS

@@ -1,1 +1,1 @@
-"""Mutation checks: each guard removed in turn. A removal that nothing notices is a promise without a test."""
+"""Mutation testing: each guard is removed in turn. A removal that no test detects shows an untested guarantee."""

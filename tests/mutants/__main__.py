@@ -1,7 +1,7 @@
-"""`python -m tests.mutants`: remove each guard in turn and see who notices; the last line is one JSON object.
+"""`python -m tests.mutants`: remove each guard in turn and report what detects it. The last line is one JSON object.
 
-Each mutant lives in a process of its own. The simulation looks first, seed by seed; what it does not see in so
-many seeds is shown to the tests.
+Each mutant runs in its own process. The simulation runs first, seed by seed. If it detects nothing in `SEEDS` seeds,
+the tests run.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 SEEDS = 300
 DECISIONS = tuple(f"tests/unit/test_{name}.py" for name in ("plan", "admission", "queue", "states"))
 STATEMENTS = tuple(f"tests/contract/test_{name}.py" for name in ("guards", "store", "queue", "partial_requests"))
-GUARD = "holdfast.guard"  # the simulation does not meet it
+GUARD = "holdfast.guard"  # the simulation does not use it
 GUARD_TESTS = (
     "tests/integration/test_guard.py",
     "tests/integration/test_guarded_task.py",
     "tests/integration/test_guard_adopt.py",
 )
-CPU_SECONDS = 400  # of one run; the slowest that ends takes a quarter of it
-WALL_SECONDS = 1_200  # for runs that wait for ever instead of working
+CPU_SECONDS = 400  # per run; the slowest run that ends takes a quarter of it
+WALL_SECONDS = 1_200  # for a run that blocks without using CPU time
 ENDLESS = "never came to an end"
 OUT_OF_TIME = -signal.SIGKILL
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a mutant."""
+    """The result of running one mutant."""
 
     name: str
-    seeds: int | None  # how many seeds the simulation needed
-    noticed: str | None  # the broken promise, or the test that failed
+    seeds: int | None  # number of seeds until the simulation detected it
+    noticed: str | None  # the violated guarantee, or the test that failed
 
     @property
     def caught(self) -> bool:
@@ -52,14 +52,14 @@ class Fate:
 
 
 def show(mutant: Mutant) -> Fate:
-    """Let the simulation look, then the tests."""
+    """Run the simulation on a mutant, and the tests if the simulation detects nothing."""
     environment = {**os.environ, VARIABLE: f"{mutant.module}:{mutant.number}"}
     if mutant.module.startswith(GUARD):
         return Fate(mutant.name, None, _tests_notice(environment, GUARD_TESTS))
     ran = _run([sys.executable, "-m", "tests.mutants", "--infected"], environment)
     if ran.returncode == OUT_OF_TIME:
         return Fate(mutant.name, None, ENDLESS)
-    if ran.returncode:  # it cannot even be imported or started
+    if ran.returncode:  # the mutant cannot be imported or started
         last = (ran.stderr.strip().splitlines() or ["no word"])[-1]
         return Fate(mutant.name, 0, f"start: {last[:100]}")
     seen = json.loads(ran.stdout.splitlines()[-1])
@@ -69,7 +69,7 @@ def show(mutant: Mutant) -> Fate:
 
 
 def _tests_of(module: str) -> Sequence[str]:
-    """Order the tests so that those of the module come first; a run ends at the first failure."""
+    """Return the tests with those of the module first, because a run ends at the first failure."""
     first, then = (STATEMENTS, DECISIONS) if ".store." in module else (DECISIONS, STATEMENTS)
     return (*first, *then, "tests/unit")
 
@@ -87,7 +87,7 @@ def _tests_notice(environment: dict[str, str], tests: Sequence[str]) -> str | No
 
 
 def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command with a limit of CPU time, so that a busy machine ends no run early."""
+    """Run a command with a limit on CPU time, so that a busy machine does not end a run early."""
     try:
         return subprocess.run(
             command,
@@ -103,8 +103,8 @@ def _run(command: list[str], environment: dict[str, str]) -> subprocess.Complete
 
 
 def look(seeds: int) -> None:
-    """Inside an infected process: simulate until something breaks."""
-    from tests.simulation.__main__ import simulate  # noqa: PLC0415 - only after the infection
+    """Run the simulation until it finds a violation. This runs in the process that loaded the mutant."""
+    from tests.simulation.__main__ import simulate  # noqa: PLC0415 - import only after the mutant is installed
 
     report = simulate(range(seeds), stop_at_first=True)
     promise = report.violations[0]["promise"] if report.violations else None

@@ -1,10 +1,12 @@
-"""Generate mutants from the source itself, so that a new guard is tried without anybody listing it.
+"""Generates mutants from the source, so that every new guard is tested without being listed here.
+
+The mutants remove, one at a time:
 
 - `engine/store/statements.py`, `engine/store/queue_statements.py`: each conjunct and each alternative of the shared
   predicates, and each condition of every UPDATE and DELETE.
-- `engine/plan.py`, `engine/queue.py`: each branch, each conjunct, each side of a choice.
-- `engine/admission.py`: each row of the table, each branch and conjunct of the functions that read the situation.
-- `guard/`: each branch, each conjunct, each side of a choice in what answers deliveries and publishes.
+- `engine/plan.py`, `engine/queue.py`: each branch, each conjunct, each side of a conditional expression.
+- `engine/admission.py`: each row of the table, and each branch and conjunct of the functions that classify a situation.
+- `guard/`: each branch, each conjunct, each side of a conditional expression in the code that answers and publishes.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Edit = tuple[str, Callable[[], None]]  # what it removes, and how
+    Edit = tuple[str, Callable[[], None]]  # a description of the removal, and the function that applies it
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 HOUSEKEEPING = frozenset({"__init__", "close"})
-# Functions whose conditions are removed one at a time. `generate` fails if one of them is renamed and not found.
+# Conditions in these functions are removed one at a time. `generate_mutants` fails if one of them no longer exists.
 PREDICATES = frozenset({"claimable", "held", "unchanged_since_read", "releasable", "cancellable", "paused", "unpaused"})
 DECISIONS = frozenset({"classify_situation", "stalled", "may_be_overtaken"})
 TABLE = "ADMISSION_RULES"
@@ -30,7 +32,7 @@ TABLE = "ADMISSION_RULES"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One module with one thing removed."""
+    """One module with one removal."""
 
     module: str
     number: int
@@ -57,7 +59,7 @@ class Mutant:
 
 
 def generate_mutants() -> Iterator[Mutant]:
-    """Return every mutant there is."""
+    """Yield every mutant."""
     trees = {module: ast.parse((SOURCE / (module.replace(".", "/") + ".py")).read_text()) for module in EDITS}
     defined = {name for tree in trees.values() for top in tree.body for name in _defined(top)}
     if missing := {*PREDICATES, *DECISIONS, TABLE} - defined:
@@ -143,7 +145,7 @@ def _branches(function: ast.FunctionDef) -> Iterator[Edit]:
 
 
 def _calls(node: ast.AST, *names: str) -> list[ast.Call]:
-    """Return calls of these functions or methods inside a node."""
+    """Return all calls of these functions or methods inside a node."""
     return [
         call
         for call in ast.walk(node)
@@ -156,7 +158,7 @@ def _calls(node: ast.AST, *names: str) -> list[ast.Call]:
 
 
 def _root(call: ast.Call) -> str:
-    """Return the name of the function at the start of a chain of methods."""
+    """Return the name of the function at the start of a method chain."""
     node: ast.AST = call
     while True:
         if isinstance(node, ast.Call):
@@ -177,7 +179,7 @@ def _each_argument(name: str, call: ast.Call, *, keep_one: bool) -> Iterator[Edi
 def _argument_removal(call: ast.Call, argument: ast.expr) -> Callable[[], None]:
     def remove() -> None:
         call.args.remove(argument)
-        if not call.args:  # a statement without any condition concerns every row
+        if not call.args:  # without a condition the statement applies to every row
             call.args.append(ast.parse("__import__('sqlalchemy').true()", mode="eval").body)
 
     return remove
@@ -186,7 +188,7 @@ def _argument_removal(call: ast.Call, argument: ast.expr) -> Callable[[], None]:
 def _operand_removal(node: ast.BoolOp, value: ast.expr) -> Callable[[], None]:
     def remove() -> None:
         node.values.remove(value)
-        if len(node.values) == 1:  # `x and x` is x, and may be written
+        if len(node.values) == 1:  # a BoolOp needs two operands, and `x and x` equals `x`
             node.values.append(node.values[0])
 
     return remove

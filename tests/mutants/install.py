@@ -1,6 +1,6 @@
-"""Put a mutant in the place of its module, before anything imports it.
+"""Replaces a module by a mutant before any code imports the module.
 
-As a pytest plugin (`-p tests.mutants.install`) it takes the mutant from the environment.
+As a pytest plugin (`-p tests.mutants.install`) it reads the mutant from the environment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Finder(MetaPathFinder):
 
 
 def infect(mutant: Mutant) -> None:
-    """From now on, importing the module gives the mutant."""
+    """Make every later import of the module load the mutant."""
     assert mutant.module not in sys.modules, "too late: the module is already imported"
     sys.meta_path.insert(0, _Finder(mutant))
 

@@ -1,3 +1,5 @@
-"""Deterministic simulation: production core, store, reconciler and executor; only time, chance, broker and provider
-are ours. One seeded scheduler decides who runs, crashes, sleeps past its lease or is delivered twice.
+"""Deterministic simulation of the production core, store, reconciler and executor.
+
+Only time, randomness, broker and provider are simulated. One seeded scheduler decides which process runs next, crashes,
+sleeps past its lease or receives a message twice.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seeds 2000`: run seeds on all cores and print one JSON line."""
+"""`python -m tests.simulation --seeds 2000`: run the seeds on all cores and print one JSON line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAULTS = frozenset(
 
 @dataclass
 class Report:
-    """What some runs did and found."""
+    """Totals over several runs."""
 
     runs: int = 0
     steps: int = 0
@@ -50,7 +50,7 @@ class Report:
 
 
 def simulate(seeds: range, *, stop_at_first: bool = False) -> Report:
-    """Run seeds one after the other on one stage."""
+    """Run the seeds one after the other on one stage."""
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
     stage, report = Stage(), Report()
     for seed in seeds:
@@ -58,7 +58,7 @@ def simulate(seeds: range, *, stop_at_first: bool = False) -> Report:
         report.runs += 1
         try:
             report.steps += world.run()
-        except Exception as error:  # noqa: BLE001 - whatever broke is a finding
+        except Exception as error:  # noqa: BLE001 - every error is a finding
             promise = error.promise if isinstance(error, Violation) else type(error).__name__
             where = traceback.format_exc(limit=-3)
             report.violations.append({"seed": seed, "promise": promise, "what": str(error)[:600], "where": where})
@@ -72,7 +72,7 @@ def simulate(seeds: range, *, stop_at_first: bool = False) -> Report:
 
 
 def unseen(report: Report) -> dict[str, list[str]]:
-    """Name what never occurred: a run that did not try it has proved nothing about it."""
+    """Return faults, transitions and admission rows that never occurred, because the runs prove nothing about them."""
     moves = {f"{verb}:{before}>{after}" for verb, before, after in TRANSITIONS}
     rows = {f"{row.verdict}:{row.reason}" for row in ADMISSION_RULES}
     return {

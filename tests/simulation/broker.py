@@ -1,4 +1,4 @@
-"""A broker that keeps, loses, doubles and forgets messages, behind the production scheduler protocol."""
+"""A simulated broker that loses, duplicates and forgets messages. It implements the scheduler protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Message:
 
 
 class Broker:
-    """Queues rings; a message is under way until it is acknowledged."""
+    """Queues rings. A message stays unacknowledged until its worker is done."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -26,10 +26,10 @@ class Broker:
         self.unacknowledged: list[Message] = []
 
     def start(self, crew: object) -> None:
-        """Nothing to start: the world delivers."""
+        """Do nothing, because the world delivers the messages."""
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing, because nothing runs here."""
 
     def room(self, kind: str) -> int:  # noqa: ARG002
         return 4
@@ -48,17 +48,17 @@ class Broker:
         return message
 
     def acknowledge(self, message: Message) -> None:
-        if message in self.unacknowledged:  # unless the broker was flushed meanwhile
+        if message in self.unacknowledged:  # a flush may have removed it
             self.unacknowledged.remove(message)
 
     def returned(self, message: Message) -> None:
-        """Deliver again what a worker took and never acknowledged."""
+        """Queue a message again that a worker took and did not acknowledge."""
         if message in self.unacknowledged:
             self.unacknowledged.remove(message)
             self.queue.append(message)
 
     def redeliver(self) -> None:
-        """The visibility timeout passed: a message that is at work comes a second time."""
+        """Queue every unacknowledged message a second time, as after a visibility timeout."""
         self.queue.extend(Message(message.ring) for message in self.unacknowledged)
 
     def flush(self) -> None:

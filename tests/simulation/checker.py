@@ -1,6 +1,6 @@
-"""The invariants, written a second time and in another way: from raw rows and from the event log.
+"""The invariants, implemented a second time and independently, from raw rows and from the event log.
 
-Nothing here calls the code under test to decide what is right.
+No check calls the code under test to decide what is right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIELDS = (
 
 
 class Violation(AssertionError):
-    """A promise was broken."""
+    """A guarantee was violated."""
 
     def __init__(self, promise: str, what: str) -> None:
         super().__init__(f"{promise}: {what}")
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What the event log says of a slot."""
+    """The state of a slot according to the event log."""
 
     state: str | None
     generation: int
@@ -69,7 +69,7 @@ class Told(NamedTuple):
 
 
 class Checker:
-    """Looks at the whole after every step."""
+    """Checks all invariants after every step."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -86,8 +86,6 @@ class Checker:
         self.accepted: set[str] = set()
         self.ended: Counter[str] = Counter()
         self.most_attempts = world.rules.retry.max_attempts
-
-    # -- looking
 
     def read(self) -> dict[int, Row]:
         return {row[0]: Row(*row) for row in self.sql.execute(f"SELECT {FIELDS} FROM slots ORDER BY id")}  # noqa: S608
@@ -108,7 +106,7 @@ class Checker:
         return all(row.state in REST for row in self.rows.values())
 
     def final(self) -> None:
-        """I6: every accepted request has exactly one outcome, and the calm runs wasted nothing."""
+        """I6: every accepted request has exactly one outcome. Runs without faults paid for every text once."""
         for job in self.accepted:
             outcomes = self.sql.execute("SELECT outcome FROM jobs WHERE id = ?", (job,)).fetchall()
             self._require("I6", len(outcomes) == 1 and outcomes[0][0] is not None, f"{job} has no outcome")
@@ -116,8 +114,6 @@ class Checker:
         if self.world.seed % 10 == 0:
             for what, count in self.payments.items():
                 self._require("I9", count == 1, f"{what} was paid {count} times without any fault")
-
-    # -- the invariants
 
     def _check_slot(self, row: Row, before: Row | None, completed: set[tuple[int, str]]) -> None:
         self._require("I1", 0 <= row.built <= row.wanted, f"{row}")
@@ -195,7 +191,7 @@ class Checker:
         self._require("I22", told == real, f"the log tells {told}, the truth is {real}")
 
     def _read_events(self) -> set[tuple[int, str]]:
-        """Follow the log; return which slots were completed since the last look."""
+        """Read new events and return the slots that were completed since the last call."""
         completed = set()
         names = {name: id_ for id_, name in self.sql.execute("SELECT id, owner FROM owners")}
         query = "SELECT id, type, owner, kind, job, generation, fence, data FROM events WHERE id > ? ORDER BY id"
@@ -228,7 +224,7 @@ class Checker:
 
     @staticmethod
     def _status(rows: Sequence[Row]) -> str:
-        rows = [row for row in rows if row.state != "deleting"]  # what is dropped does not count beside what stays
+        rows = [row for row in rows if row.state != "deleting"]  # a dropped slot does not affect the status
         states = [row.state for row in rows]
         active = {row.job for row in rows if row.state in ACTIVE}
         if not rows:
@@ -241,14 +237,12 @@ class Checker:
         if all(serving) and not any(row.missing for row in rows):
             return "success"
         needed = {row.needs for row in rows}
-        if any(row.built for row in rows if row.kind not in needed):  # what others are made from is not searched
+        if any(row.built for row in rows if row.kind not in needed):  # a slot that others need is not searched
             return "degraded"
         return "failed" if "failed" in states else "not_indexed"
 
-    # -- single acts
-
     def paid(self, ticket: Ticket, text: str) -> None:
-        """I8 and I9: who pays holds a lease by its own clock, and was claimed for it."""
+        """I8 and I9: a worker pays only with a valid lease by its own clock, and at most once per claim."""
         hand = next(
             one.executor.heartbeat._held[ticket.slot]
             for one in self.world.processes
@@ -265,13 +259,13 @@ class Checker:
         self._require("I9", self.payments[what] <= allowed, f"{what} paid more often than claimed ({allowed})")
 
     def acknowledged(self, holder: str) -> None:
-        """I11: whoever acknowledges holds nothing any more, unless the database did not answer."""
+        """I11: a worker that acknowledges a message holds no slot, unless the database failed to answer."""
         held = [row for row in self.read().values() if row.holder == holder and row.state == "running"]
         lost = self.world.faults["store_lost_before"] + self.world.faults["store_lost_after"]
         self._require("I11", not held or lost > 0, f"acknowledged while holding {held}")
 
     def situation(self, request: Request) -> tuple[str, set[str]]:
-        """Say what the answer must be, and which kinds an accepted one must raise."""
+        """Return the expected verdict, and the kinds that an accepted request must raise."""
         found = self.sql.execute(
             "SELECT id, fingerprint FROM owners WHERE base = ? AND owner = ?", (request.base, request.owner)
         ).fetchone()
@@ -308,7 +302,7 @@ class Checker:
 
     @staticmethod
     def _going(named: set[str], live: Sequence[Row]) -> set[str]:
-        """Say what a drop removes: not what something that stays stands upon."""
+        """Return the kinds that a drop removes. It keeps every kind that a remaining kind needs."""
         stays = {row.kind for row in live if row.kind not in named}
         for _ in live:
             stays |= {str(row.needs) for row in live if row.kind in stays and row.needs is not None}
@@ -336,17 +330,17 @@ class Checker:
         return "skipped" if complete and operation != "force" else "accepted"
 
     def _held_up(self, rows: Sequence[Row]) -> bool:
-        """Tell whether a clean-up waits for a later attempt, and nobody is at it."""
+        """Return whether a clean-up waits for a later attempt and no worker runs it."""
         now = self.world.clock.now()
         held = any(row.until is not None and row.until > now for row in rows)
         return not held and any(row.due_at is not None and row.due_at > now for row in rows)
 
     def paused(self) -> bool:
-        """Tell whether people keep the workers from new work; there is only one base here."""
+        """Return whether the queue is paused. The simulation has only one base."""
         return bool(self.sql.execute("SELECT 1 FROM pauses WHERE resumed_at IS NULL").fetchall())
 
     def cancelled(self, job: str) -> None:
-        """A cancel by the name of a job ends that job, if it is active, and touches nothing else."""
+        """A cancel by job id ends that job if it is active, and changes nothing else."""
         query = "SELECT id, owner_id, outcome, operation FROM jobs"
         before = {row[0]: row for row in self.sql.execute(query)}
         rows = [row for row in self.read().values() if row.job == job]
@@ -381,7 +375,7 @@ class Checker:
         return False
 
     def answered(self, request: Request, expected: tuple[str, set[str]], answers: Sequence[AdmissionResult]) -> None:
-        """I15 and the admission table: the first answer is as expected, the others follow from it."""
+        """I15 and the admission table: the first answer is the expected one, and the others follow from it."""
         verdict, kinds = expected
         first = answers[0]
         self._require("admission", first.verdict == verdict, f"{request} answered {first}, not {verdict}")
@@ -396,7 +390,7 @@ class Checker:
         self._require("admission", raised == kinds, f"{request} raised {raised}, not {kinds}")
 
     def wrote(self, verb: str, before: dict[int, Row], tickets: Sequence[Any], refused: set[int]) -> None:
-        """I4 and I12: a write is kept exactly if its ticket, or what was read, still stood."""
+        """I4 and I12: a write is kept exactly if its ticket, or the row that was read, is still valid."""
         for ticket in tickets:
             row = before.get(ticket.slot if hasattr(ticket, "slot") else ticket.id)
             kept = (ticket.slot if hasattr(ticket, "slot") else ticket.id) not in refused
@@ -406,7 +400,7 @@ class Checker:
             self._require("I4", kept == right, f"{verb} of {ticket} was {'kept' if kept else 'refused'} at {row}")
 
     def _taken_rightly(self, row: Row) -> bool:
-        """Tell whether a reconciler may take this slot from whoever holds it."""
+        """Return whether the reconciler may take this slot from its holder."""
         now, rules = self.world.clock.now(), self.world.rules
         if row.holder is None or row.until is None:
             return False
@@ -418,7 +412,7 @@ class Checker:
         )
 
     def decided(self, verb: str, row: Row | None) -> None:
-        """I14: what a reconciler does to a slot has a reason in the slot, unless time itself jumped in between."""
+        """I14: the slot justifies every action of the reconciler, unless the clock jumped in between."""
         if row is None or self.world.faults["clock_jump"]:
             return
         now = self.world.clock.now()
@@ -430,15 +424,15 @@ class Checker:
             self._require("I14", spent and (free or self._taken_rightly(row)), f"given up without a reason: {row}")
         if verb == "ring":
             due = row.due_at is None or row.due_at <= now
-            free = free or self._taken_rightly(row)  # renewed since it was read, but past its deadline
+            free = free or self._taken_rightly(row)  # the lease was renewed after the read, but is past its deadline
             claimable = row.state in ("queued", "waiting", "running", "deleting") and free and due
-            lowered = self.world.faults["fewer_attempts"] > 0  # perhaps since it was read
+            lowered = self.world.faults["fewer_attempts"] > 0  # the limit may have changed after the read
             self._require(
                 "I10", claimable and (not spent or lowered or row.state == "deleting"), f"rung in vain: {row}"
             )
 
     def tended(self) -> None:
-        """I10: after an undisturbed pass nothing is held by the dead, stalled, or spent."""
+        """I10 and I13: after an undisturbed pass no slot has a dead or stalled holder, or attempts used up."""
         now = self.world.clock.now()
         for row in self.read().values():
             alive = row.until is not None and row.until > now
@@ -478,7 +472,7 @@ class Checker:
 
 
 def _standing(wishes: dict[str, str | None], gone: set[str]) -> dict[str, str | None]:
-    """Say which wishes do not stand upon something that is just being removed."""
+    """Return the requested kinds that do not need a slot that is being removed."""
     for _ in wishes:
         gone = gone | {kind for kind, need in wishes.items() if need in gone}
     return {kind: need for kind, need in wishes.items() if kind not in gone}

@@ -1,6 +1,6 @@
-"""Indexers that build as documents do: content writes a list of chunks under its build, the others a row a chunk.
+"""Simulated indexers: content writes a list of chunks under its build, the other kinds write one row per chunk.
 
-Every row goes through `Task.guarded`; every chunk is paid for at a provider that can fail.
+Every row is written through `Task.guarded`. Every chunk is paid for at a provider that can fail.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES = (
 
 
 class SimIndexer(ABC):
-    """Pays for each chunk and fails when the world says so."""
+    """Pays for each chunk, and fails when the world decides so."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -78,11 +78,11 @@ class SimIndexer(ABC):
 
     @abstractmethod
     def write(self, task: Task, number: int, chunk: str) -> None:
-        """Write what was built of one chunk."""
+        """Write the result of one chunk."""
 
 
 class Content(SimIndexer):
-    """Writes the list of chunks of a build; the build is named by its fence."""
+    """Writes the list of chunks of a build. The fence identifies the build."""
 
     may_miss = False
 
@@ -98,7 +98,7 @@ class Content(SimIndexer):
 
 
 class Rows(SimIndexer):
-    """Writes a row for each chunk of the content build it is given, if it is not there."""
+    """Writes a row for each chunk of the given content build, unless the row exists."""
 
     def read(self, task: Task) -> list[str]:
         return self._world.manifest(task.ticket.owner, task.ticket.source)

@@ -1,4 +1,4 @@
-"""Simulated processes: production code on greenlets that stop at every named point, and can die there."""
+"""Simulated processes run production code on greenlets. They stop, and may be killed, at every named point."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ WRITES = frozenset(
 
 
 class ProcessDied(BaseException):
-    """SIGKILL: nothing of this process runs any more."""
+    """Simulates SIGKILL: no further code of this process runs."""
 
 
 class ProcessStore:
-    """The production store as one process sees it: gone when the process is dead, unreachable when told so.
+    """The production store as one process sees it. It fails if the process is dead or a fault makes it unreachable.
 
-    Every write is compared with what the checker says of it.
+    The checker verifies every write.
     """
 
     def __init__(self, process: Process) -> None:
@@ -48,7 +48,7 @@ class ProcessStore:
 
     @contextmanager
     def guarded(self, ticket: Ticket) -> Iterator[Any]:
-        """Compare the door to a worker's own rows, too."""
+        """Let the checker verify the guard around a worker's own rows, too."""
         world = self._process.world
         before, opened = world.checker.read(), False
         try:
@@ -82,7 +82,7 @@ class ProcessStore:
 
 
 def _shown(verb: str, args: tuple[Any, ...], answer: Any, stale: StaleLease | None) -> tuple[list[Any], set[int]]:
-    """Return what a write showed of itself, and which of it was refused."""
+    """Return the tickets, rings or slots that a write was called with, and the ids of those that it refused."""
     refused: set[int] = {ticket.slot for ticket in stale.tickets} if stale else set()
     if verb == "claim":
         return list(args[0]), {ring.slot for ring in args[0]} - {ticket.slot for ticket in answer}
@@ -98,7 +98,7 @@ def _shown(verb: str, args: tuple[Any, ...], answer: Any, stale: StaleLease | No
 
 
 class Process:
-    """One process with one thread of work, which runs until its next named point."""
+    """One process with one thread of work. The thread runs until its next named point."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -115,12 +115,12 @@ class Process:
         return self._thread is not None
 
     def reach(self, _point: str) -> None:
-        """Stop here; the scheduler decides when, and whether, it goes on."""
+        """Stop here. The scheduler decides when, and whether, the process continues."""
         if getcurrent() is not self._main:
             self._main.switch()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Begin a piece of work and run it to its first point."""
+        """Start a piece of work and run it to its first point."""
         self._thread = greenlet(work)
         self.step()
 
@@ -136,7 +136,7 @@ class Process:
             self._end()
 
     def kill(self) -> None:
-        """SIGKILL at the point where it stands."""
+        """Simulate SIGKILL at the current point."""
         self.alive = False
         if self._thread is not None:
             with suppress(ProcessDied):
@@ -149,7 +149,7 @@ class Process:
 
 
 class Worker(Process):
-    """An executor, rung by the broker or looking for work itself."""
+    """A worker process with an executor. It runs delivered rings or claims work itself."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -164,7 +164,7 @@ class Worker(Process):
         )
 
     def answer(self, message: Message) -> None:
-        """Run a delivered ring; the broker hears of it when the executor returns."""
+        """Run a delivered ring. The worker acknowledges it when the executor returns."""
         self.message = message
 
         def work() -> None:
@@ -175,11 +175,11 @@ class Worker(Process):
         self.start(work)
 
     def pull(self, limit: int) -> None:
-        """Look for work in the database."""
+        """Claim work in the database without a ring."""
         self.start(lambda: self._ignore(self.executor.run_next(limit)))
 
     def beat(self) -> None:
-        """Let the heartbeat thread run once."""
+        """Run the heartbeat once."""
         self.executor.heartbeat.beat()
 
     def _end(self) -> None:
@@ -193,7 +193,7 @@ class Worker(Process):
 
 
 class Tender(Process):
-    """A reconciler."""
+    """A process that runs a reconciler."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -208,7 +208,7 @@ class Tender(Process):
         )
 
     def tend(self) -> None:
-        """Begin a pass."""
+        """Start one pass of the reconciler."""
 
         def work() -> None:
             self.reconciler.reconcile()

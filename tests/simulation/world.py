@@ -1,4 +1,4 @@
-"""One run: a seed decides everything that happens, and the checker looks after every step."""
+"""One simulated run: a seed decides everything that happens, and the checker runs after every step."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ WISHES = (
     (SlotSpec("content"),),
     (SlotSpec("content"), SlotSpec("vector", "content")),
     (SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("cards", "vector")),
-    (SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("cards", "content")),  # a kind that changed its needs
+    (SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("cards", "content")),  # cards with another need
 )
 SECONDS = (0.5, 5, 20, 40, 130, 700, 3000)
 
 
 class Stage:
-    """The database in memory and the clock behind it, made once and emptied for every run."""
+    """The database in memory and its clock. Both are created once, and the database is emptied before every run."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -56,13 +56,13 @@ class Stage:
         )  # fmt: skip
         self.sql.execute("BEGIN IMMEDIATE")
         for table in tables:
-            self.sql.execute(f"DELETE FROM {table}")  # noqa: S608 - names from the line above
+            self.sql.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are the constants above
         self.sql.execute("UPDATE counters SET value = 0")
         self.sql.execute("COMMIT")
 
 
 class World:
-    """Everything of one run."""
+    """The complete state of one run."""
 
     def __init__(self, seed: int, stage: Stage) -> None:
         stage.clear()
@@ -71,8 +71,8 @@ class World:
         self.clock = stage.clock
         self.store = stage.store
         self.sql = stage.sql
-        self.faulty = seed % 10 != 0  # every tenth run is calm, and there each text is paid exactly once
-        self.weather = rng.choice([1, 1, 4])  # some runs are stormy
+        self.faulty = seed % 10 != 0  # every tenth run has no faults, and there each text is paid exactly once
+        self.weather = rng.choice([1, 1, 4])  # a third of the runs have four times as many faults
         self.faults: Counter[str] = Counter()
         self.rows: Counter[str] = Counter()
         self.rules = self.store.rules = Rules(
@@ -85,7 +85,7 @@ class World:
         )
         self.texts: dict[tuple[OwnerId, int], list[str]] = {}
         self.known_dead: set[str] = set()
-        self.offset = self.furthest = 0  # days by which the wall clock was set wrong, and the most so far
+        self.offset = self.furthest = 0  # error of the wall clock in days, and its maximum so far
         self.broker = Broker(self)
         self.indexers: Any = {"content": Content(self), "vector": Rows(self), "cards": Rows(self)}
         self.names = itertools.count(1)
@@ -94,7 +94,7 @@ class World:
         self.checker = Checker(self)
 
     def run(self) -> int:
-        """Run the seed; raise `Violation` if a promise is broken; return the number of steps."""
+        """Run the seed and return the number of steps. Raise `Violation` if a guarantee is violated."""
         try:
             for _ in range(STEPS):
                 self._happen()
@@ -103,8 +103,6 @@ class World:
         finally:
             for process in self.processes:
                 process.kill()
-
-    # -- what production code and its surroundings ask
 
     def happens(self, fault: str, chance: float) -> bool:
         if not self.faulty or self.rng.random() >= chance * self.weather:
@@ -133,8 +131,6 @@ class World:
 
     def check_acknowledgement(self, worker: Worker) -> None:
         self.checker.acknowledged(worker.holder)
-
-    # -- what happens
 
     def _happen(self) -> None:
         calm = [(self._request, 10), (self._work, 60), (self._deliver, 14), (self._tend, 10), (self._pass_time, 8)]
@@ -178,7 +174,7 @@ class World:
             self._remember(request, answer)
 
     def _remember(self, request: Request, answer: AdmissionResult) -> None:
-        """Note which text each generation of an owner is about."""
+        """Record the text of each generation of an owner."""
         if not answer.accepted or request.operation is Operation.CANCEL:
             return
         owner, fingerprint = self.sql.execute(
@@ -236,8 +232,6 @@ class World:
         for process in self.processes:
             process.paused = max(0, process.paused - 1)
 
-    # -- faults
-
     def _crash(self) -> None:
         victim = self.rng.choice(self.processes)
         self.faults["crash"] += 1
@@ -257,7 +251,7 @@ class World:
         self.processes[index] = type(victim)(self, self._name())
 
     def _orphan(self) -> None:
-        """A worker dies while it holds a slot whose content has just changed."""
+        """Kill a worker that holds a slot whose content has just changed."""
         for row in self.checker.read().values():
             holder = next((one for one in self.processes if one.holder == row.holder), None)
             if row.state == "running" and row.needs and holder is not None:
@@ -267,7 +261,7 @@ class World:
                 return
 
     def _rewire(self) -> None:
-        """A kind changes what it needs while the slot it needed is stuck."""
+        """Change the need of a kind while the slot that it needed is stuck."""
         for row in self.checker.read().values():
             if row.state == "running" and row.kind == "vector":
                 self.clock.advance(self.rules.stall)
@@ -302,7 +296,7 @@ class World:
         self.faults["clock_jump"] += 1
 
     def _terminate(self) -> None:
-        """SIGTERM: the worker gives back what it holds and ends."""
+        """Simulate SIGTERM: the worker releases its slots and ends."""
         workers = [one for one in self._runnable(Worker) if one.busy]
         if workers:
             worker = self.rng.choice(workers)
@@ -312,7 +306,7 @@ class World:
             self._replace(worker)
 
     def _control(self) -> None:
-        """A person pauses the queue, calls work back, or puts a job elsewhere in it."""
+        """Simulate a user who pauses the queue, cancels a job or changes its priority."""
         what = self.rng.choice(["queue_paused", "queue_stopped", "reprioritised", "job_cancelled"])
         jobs = [job for (job,) in self.sql.execute("SELECT id FROM jobs ORDER BY id")]
         if what.startswith("queue"):
@@ -331,7 +325,7 @@ class World:
             self.faults["queue_resumed"] += 1
 
     def _fewer_attempts(self) -> None:
-        """Somebody lowers the attempts while slots wait for theirs."""
+        """Lower the maximum number of attempts while slots wait for their next attempt."""
         rules = self.rules
         if rules.retry.max_attempts > 1:
             self.faults["fewer_attempts"] += 1
@@ -354,13 +348,11 @@ class World:
             elif isinstance(process, Tender):
                 process.reconciler._rules = rules
 
-    # -- the end
-
     def _drain(self) -> int:
-        """Stop all faults; everything must come to rest in bounded time."""
+        """Stop all faults and check that all work comes to rest in bounded time."""
         self.faulty = False
         self._resume()
-        self.clock.jump(timedelta(days=self.furthest - self.offset))  # a clock that was set back is set right
+        self.clock.jump(timedelta(days=self.furthest - self.offset))  # undo every backward jump
         for process in self.processes:
             process.paused = 0
         retry = self.rules.retry
@@ -378,7 +370,7 @@ class World:
         raise Violation("I21", "faults stopped, but work did not come to rest in time")
 
     def _calm_round(self) -> None:
-        """Let everybody finish, tend, deliver and look for work once."""
+        """Let every process finish, then run each reconciler, deliver all messages and let each worker claim once."""
         for process in self.processes:
             _finish(process)
         for tender in self._runnable(Tender):

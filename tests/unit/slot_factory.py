@@ -1,4 +1,4 @@
-"""Slots made by hand, consistent unless a test says otherwise."""
+"""Builds slots for unit tests. Their values are consistent unless a test overrides them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def ago(**duration: float) -> Moment:
 
 
 def look_again(until: Moment, claimed_at: Moment, progress_at: Moment, rules: Rules) -> Moment:
-    """Say when the store lets the reconciler look at a claimed slot: lease over, no progress, or too long at it."""
+    """Return when the reconciler next checks a claimed slot: at lease expiry, at the stall limit or at the deadline."""
     return min(until, Moment(progress_at + micros(rules.stall)), Moment(claimed_at + micros(rules.deadline)))
 
 
 def make_slot(state: SlotState = SlotState.QUEUED, kind: str = "cards", **more: Any) -> Slot:
-    """Make a slot of the first generation as the store would have left it in this state."""
+    """Return a slot of generation 1 with the values that the store writes for this state."""
     values: dict[str, Any] = {
         "id": SlotId(1),
         "owner_id": OwnerId(1),
@@ -70,13 +70,12 @@ def make_slot(state: SlotState = SlotState.QUEUED, kind: str = "cards", **more: 
 
 
 def leased(until: Moment, holder: str = HOLDER, **more: Any) -> dict[str, Any]:
-    """Return the columns of a lease."""
     return {"holder": holder, "until": until, **more}
 
 
 @st.composite
 def any_slot(draw: st.DrawFn, kinds: tuple[str, ...] = ("cards",)) -> Slot:
-    """Draw a slot that the schema would accept, with times on both sides of every limit."""
+    """Draw a slot that the schema accepts. Its times lie on both sides of every limit."""
     moments = st.integers(-8 * 3600, 8 * 3600).map(lambda seconds: later(seconds=seconds))
     past = st.integers(0, 8 * 3600).map(lambda seconds: ago(seconds=seconds))
     state = draw(st.sampled_from(sorted(SlotState)))
@@ -84,7 +83,7 @@ def any_slot(draw: st.DrawFn, kinds: tuple[str, ...] = ("cards",)) -> Slot:
         state in ACTIVE_STATES and state is not SlotState.WAITING and draw(st.booleans())
     )
     timed = state in (SlotState.RUNNING, SlotState.WAITING, SlotState.DELETING)
-    # Claimed in this generation: always when running or waiting, never before a first claim.
+    # A running or waiting slot was claimed in this generation. In any other state the slot may be unclaimed.
     claimed = state in (SlotState.RUNNING, SlotState.WAITING) or draw(st.booleans())
     until = draw(moments) if held else None
     claimed_at = draw(past) if claimed else None
@@ -114,7 +113,7 @@ def any_slot(draw: st.DrawFn, kinds: tuple[str, ...] = ("cards",)) -> Slot:
 
 
 def _slot(values: dict[str, Any]) -> Slot:
-    """Spread what tests name as a whole over the columns of a slot."""
+    """Convert key, error and progress to the columns of a slot."""
     key, error, progress = values.pop("key"), values.pop("error"), values.pop("progress")
     return Slot(
         base=key.base,

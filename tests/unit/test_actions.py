@@ -1,4 +1,4 @@
-"""The operations on a document are declared once; every list of them is derived from that, or compared here."""
+"""Page, API, library and engine offer the document operations that `Action` declares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.engine.states import Operation
 from holdfast.service.documents import SingleDocumentOperations
 
 PAGE = Path(__file__).parents[2] / "src" / "holdfast" / "web" / "static" / "js" / "actions.js"
-OF_THE_PAGE = {"view", "download", "rescan"}  # it opens, downloads, and refreshes containers under another name
+OF_THE_PAGE = {"view", "download", "rescan"}  # actions of the page only; "rescan" refreshes a container
 LIBRARY_ONLY = {Action.FORCE}
 
 
@@ -26,7 +26,7 @@ def test_the_page_has_a_button_for_every_action_but_force() -> None:
     assert set(re.findall(r"(\w+):", icons)) == wanted
 
 
-def test_the_api_takes_its_choices_from_the_same_list() -> None:
+def test_the_api_accepts_exactly_the_declared_actions() -> None:
     assert get_args(ActionName) == tuple(map(str, Action))
 
 
@@ -35,6 +35,6 @@ def test_the_library_has_a_call_for_every_action_but_force() -> None:
     assert calls == {str(one) for one in Action} - LIBRARY_ONLY
 
 
-def test_every_action_is_an_operation_of_the_engine_but_the_look_at_a_source() -> None:
+def test_every_action_except_refresh_is_an_operation_of_the_engine() -> None:
     assert {str(one) for one in Action} - {str(one) for one in Operation} == {str(Action.REFRESH)}
     assert set(Action) >= SUBTREE_ACTIONS

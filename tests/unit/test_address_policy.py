@@ -1,4 +1,4 @@
-"""Which servers may be asked: every special network there is, and what allowing means."""
+"""Requests reach public addresses only, and a setting allows further hosts and networks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_address_that_is_not_public_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", [*ALL_PUBLIC, "::ffff:1.1.1.1"])
-def test_a_public_address_is_not(address: str) -> None:
+def test_a_public_address_is_allowed(address: str) -> None:
     assert allowed(PUBLIC_ONLY, address)
 
 
@@ -100,18 +100,18 @@ def test_an_allowed_host_may_be_in_a_private_network_and_on_any_port(address: st
 
 
 @pytest.mark.parametrize("address", ["169.254.169.254", "0.0.0.1", "224.0.0.1", "168.63.129.16", "64:ff9b::7f00:1"])
-def test_an_allowed_host_is_still_no_way_into_the_cloud(address: str) -> None:
+def test_an_allowed_host_still_cannot_reach_cloud_metadata_or_other_special_addresses(address: str) -> None:
     assert not allowed(Reach.parse("wiki.intern"), address, host="wiki.intern")
 
 
-def test_a_name_with_a_dot_before_stands_for_all_below_it() -> None:
+def test_a_name_with_a_leading_dot_allows_all_its_subdomains() -> None:
     reach = Reach.parse(".corp.example")
     assert allowed(reach, "10.0.0.1", host="wiki.corp.example")
     assert not allowed(reach, "10.0.0.1", host="corp.example")
     assert not allowed(reach, "10.0.0.1", host="evilcorp.example")
 
 
-def test_in_an_allowed_network_every_address_is_and_no_other() -> None:
+def test_an_allowed_network_allows_all_its_addresses_and_no_others() -> None:
     reach = Reach.parse("10.1.0.0/16, 169.254.169.254 [fd00::]/8".replace("[fd00::]", "fd00::"))
     assert allowed(reach, "10.1.2.3", port=9000)
     assert allowed(reach, "::ffff:10.1.2.3")
@@ -121,18 +121,18 @@ def test_in_an_allowed_network_every_address_is_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("address", ["64:ff9b::1.1.1.1", "64:ff9b:1::1", "2001:0:7f00:1::", "2002:101:101::"])
-def test_a_refusal_names_the_disguise(address: str) -> None:
+def test_a_refusal_says_that_the_address_embeds_an_ipv4_address(address: str) -> None:
     with pytest.raises(Permanent, match="an IPv4 address in disguise"):
         PUBLIC_ONLY.require_allowed("pages.test", 443, ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("port", [21, 22, 25, 6379, 9200, 11211])
-def test_ports_that_are_not_of_the_web_are_refused(port: int) -> None:
+def test_ports_that_the_web_does_not_use_are_refused(port: int) -> None:
     assert not allowed(PUBLIC_ONLY, "1.1.1.1", port=port)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.1.2.3/8", "http://wiki.intern", "0x7f.1", "a b@c"])
-def test_a_list_that_cannot_be_read_is_refused(text: str) -> None:
+def test_an_invalid_allow_list_is_refused(text: str) -> None:
     with pytest.raises(BadSettings):
         Reach.parse(text)
 

@@ -1,4 +1,4 @@
-"""Who gets in: the table, and how an owner stands towards a request."""
+"""Each request gets the verdict of the admission table, and each owner is put into the right row of it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from holdfast.engine.slot import JobId, Slot, SlotId
 from holdfast.engine.states import Operation, SlotState, Status
 from tests.unit.slot_factory import NOW, RULES, ago, later, make_slot
 
-O, S, V = Operation, Situation, Verdict  # noqa: E741 - reads as the table does
+O, S, V = Operation, Situation, Verdict  # noqa: E741 - short names keep the table readable
 St = SlotState
 PAIRS = [
     pair
     for pair in product(O, S)
-    # Only a changed content can be the same content.
+    # Only the operation CHANGE has a fingerprint to compare.
     if pair[1] not in (S.SAME_ACTIVE, S.SAME_RESTING) or pair[0] is O.CHANGE
 ]
 
-# docs/lifecycle.md, "Admission", written a second time, pair by pair.
+# A second, independent copy of the table in docs/lifecycle.md, "Admission", one entry per pair.
 TABLE: dict[tuple[Operation, Situation], tuple[Verdict, str, SlotScope]] = {
-    # index | not_indexed, failed, degraded, cancelled -> new generation for what lacks something
+    # index | not_indexed, failed, degraded, cancelled -> new generation of the incomplete slots
     (O.INDEX, S.INCOMPLETE): (V.ACCEPTED, "not_complete", SlotScope.INCOMPLETE),
     (O.RETRY, S.INCOMPLETE): (V.ACCEPTED, "not_complete", SlotScope.INCOMPLETE),
     # index | queued, indexing -> no new work
@@ -115,22 +115,20 @@ def test_each_pair_of_operation_and_situation_matches_exactly_one_row(
 
 
 @pytest.mark.parametrize(("operation", "situation"), PAIRS)
-def test_each_pair_is_answered_as_the_design_says(operation: Operation, situation: Situation) -> None:
+def test_each_pair_gets_the_documented_verdict(operation: Operation, situation: Situation) -> None:
     row = find_rule(operation, situation)
     assert (row.verdict, row.reason, row.scope) == TABLE[operation, situation]
 
 
 @pytest.mark.parametrize("row", ADMISSION_RULES, ids=lambda row: row.reason)
-def test_work_is_made_by_accepted_rows_only(row: Any) -> None:
+def test_only_accepted_rows_start_work(row: Any) -> None:
     assert row.scope is SlotScope.NONE or row.verdict is V.ACCEPTED
 
 
-def test_only_an_accepted_answer_says_so() -> None:
+def test_only_the_verdict_accepted_counts_as_accepted() -> None:
     answers = {verdict: AdmissionResult(verdict=verdict, reason="", status=Status.QUEUED) for verdict in V}
     assert [verdict for verdict in V if answers[verdict].accepted] == [V.ACCEPTED]
 
-
-# ---------------------------------------------------------------- how an owner stands
 
 CARDS = (SlotSpec("cards"),)
 KINDS = ("cards",)
@@ -155,11 +153,11 @@ class Standing:
     slots: tuple[Slot, ...] = ()
     asked: tuple[SlotSpec, ...] = ()
     kinds: tuple[str, ...] = ()
-    fingerprint: str | None = None  # of the request
-    known: str | None = None  # of the owner
+    fingerprint: str | None = None  # in the request
+    known: str | None = None  # stored with the owner
     overtaken: bool = False
     paused: bool = False
-    job: JobId | None = None  # of the request; the slots are of "job"
+    job: JobId | None = None  # in the request; the slots belong to "job"
 
 
 def standings() -> list[Standing]:
@@ -267,7 +265,7 @@ def standings() -> list[Standing]:
 
 
 @pytest.mark.parametrize("case", standings(), ids=lambda case: case.name)
-def test_how_an_owner_stands(case: Standing) -> None:
+def test_a_request_finds_its_owner_in_the_expected_situation(case: Standing) -> None:
     request = Request(
         base="shelf",
         owner="doc",
@@ -290,7 +288,7 @@ def test_how_an_owner_stands(case: Standing) -> None:
 
 
 @pytest.mark.parametrize("operation", O)
-def test_every_owner_gets_an_answer(operation: Operation) -> None:
+def test_every_combination_of_slot_states_gets_a_verdict(operation: Operation) -> None:
     kinds = {O.DROP: ("kind0",), O.RENEW: KINDS}.get(operation, ())
     request = Request(base="shelf", owner="doc", operation=operation, slots=CARDS, kinds=kinds, fingerprint="a")
     seen = set()
@@ -301,12 +299,10 @@ def test_every_owner_gets_an_answer(operation: Operation) -> None:
             assert find_rule(operation, situation).verdict is TABLE[operation, situation][0]
             seen.add(situation)
     same = {S.SAME_ACTIVE, S.SAME_RESTING} if operation is O.CHANGE else set()
-    # A kind that the owner does not have is asked for, so that no owner is complete.
-    gone = {S.COMPLETE} if operation is O.DROP else set()  # what it names may be going already
+    # The request names a kind that the owner does not have. Therefore no owner is complete.
+    gone = {S.COMPLETE} if operation is O.DROP else set()  # the kind to drop may be in deletion already
     assert seen == {S.ACTIVE, S.INCOMPLETE, S.DELETING} | same | gone
 
-
-# ---------------------------------------------------------------- stuck
 
 QUICK = Rules(stall=timedelta(seconds=5), overtaken_after=timedelta(seconds=3))
 
@@ -339,7 +335,7 @@ def test_a_slot_may_count_as_overtaken_at_the_limit_and_not_before(rules: Rules,
     assert not may_be_overtaken(slot, Moment(NOW - 1), rules)
 
 
-def test_the_time_in_which_a_slot_was_held_back_does_not_count() -> None:
+def test_time_on_hold_does_not_count_towards_the_overtaken_limit() -> None:
     slot = make_slot(St.QUEUED, queued_at=ago(days=1))
     limit = ago(minutes=10)
     assert may_be_overtaken(slot, NOW, RULES, resumed_at=limit)

@@ -1,4 +1,4 @@
-"""The bytes of documents: what comes out is what went in, a crash leaves no name behind, and no name leads outside."""
+"""Stored files keep their bytes, a crash leaves no named file, and no name reaches outside the folder."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("content", [b"", b"krill", bytes(range(256)) * 10, b"x" * (2 * BLOCK_BYTES + 1)])
-def test_what_comes_out_is_what_went_in(blobs: BlobStore, content: bytes) -> None:
+def test_a_file_is_read_back_as_it_was_written(blobs: BlobStore, content: bytes) -> None:
     (blob,) = put(blobs, io.BytesIO(content))
     assert blobs.path(blob.name).read_bytes() == content
     assert (blob.digest, blob.size) == (hashlib.sha256(content).hexdigest(), len(content))
 
 
-def test_equal_bytes_are_two_files_and_one_outlives_the_other(blobs: BlobStore) -> None:
+def test_equal_bytes_are_stored_in_two_independent_files(blobs: BlobStore) -> None:
     one, two = put(blobs, io.BytesIO(b"krill"), io.BytesIO(b"krill"))
     assert one.digest == two.digest
     assert one.name != two.name
@@ -55,11 +55,11 @@ def test_removing_twice_does_no_harm(blobs: BlobStore, tmp_path: Path) -> None:
 
 
 class Crash(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 class Broken(io.BytesIO):
-    """A source that ends in the middle."""
+    """A source that raises in the middle."""
 
     def read(self, size: int | None = -1) -> bytes:
         if self.tell():
@@ -67,14 +67,14 @@ class Broken(io.BytesIO):
         return super().read(3 if size else 0)
 
 
-def test_a_source_that_breaks_off_leaves_nothing(blobs: BlobStore, tmp_path: Path) -> None:
+def test_a_source_that_fails_midway_leaves_no_file(blobs: BlobStore, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         put(blobs, Broken(b"krill and whales"))
     assert files(tmp_path) == []
 
 
 @pytest.mark.parametrize("step", ["fsync", "rename"])
-def test_a_crash_before_the_bytes_are_safe_leaves_no_blob_with_a_name(
+def test_a_crash_before_the_bytes_are_synced_leaves_no_named_file(
     blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     def crash(*_: object) -> None:
@@ -83,13 +83,13 @@ def test_a_crash_before_the_bytes_are_safe_leaves_no_blob_with_a_name(
     where: object = os if step == "fsync" else type(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(where, step, crash)
-        patch.setattr(type(tmp_path), "unlink", lambda *_, **__: None)  # a process that is gone cleans up nothing
+        patch.setattr(type(tmp_path), "unlink", lambda *_, **__: None)  # a crashed process cannot clean up
         with pytest.raises(Crash):
             put(blobs, io.BytesIO(b"krill"))
     assert [path.suffix for path in files(tmp_path)] == [".part"]
 
 
-def test_bytes_are_on_the_disk_before_they_have_a_name_and_names_before_it_returns(
+def test_bytes_are_synced_before_the_rename_and_folders_before_the_write_returns(
     blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -104,14 +104,14 @@ def test_bytes_are_on_the_disk_before_they_have_a_name_and_names_before_it_retur
     monkeypatch.setattr(os, "fsync", fsync)
     put(blobs, io.BytesIO(b"krill"))
     assert synced[0] == "bytes"
-    assert synced.count("folder") >= 2  # the folder with the file, and the one above it
+    assert synced.count("folder") >= 2  # the folder of the file and its parent
 
 
 @pytest.mark.parametrize(
     "name",
     ["", ".", "..", "../secret", "../../etc/passwd", "/etc/passwd", "ab/../../../secret", "a\0b", "x" * 64 + "-1/../y"],
 )
-def test_no_name_leads_out_of_the_folder(blobs: BlobStore, tmp_path: Path, name: str) -> None:
+def test_no_name_reaches_outside_the_folder(blobs: BlobStore, tmp_path: Path, name: str) -> None:
     secret = tmp_path / "secret"
     secret.write_text("keep")
     with pytest.raises(BadRequest):

@@ -1,4 +1,4 @@
-"""Cards as files: whoever opens them finds exactly the cards, and nothing runs."""
+"""An export of cards contains exactly the cards, and no text in it is executed as a formula or as markup."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_card(question: str, answer: str = "", name: str = "", headings: Sequenc
 CARD = make_card(
     "Who designed it?", "Charles Babbage", "Engines.md", ("History", "1837"), "It was designed by Charles Babbage."
 )
-# Words, and all that is special to one of the formats.
+# Ordinary characters, and all characters that are special in one of the formats.
 nasty = st.text(
     st.sampled_from("ab =+-@'\"\t\r\n,;#<>&[]\ufeff\0") | st.characters(exclude_categories=["Cs"]), max_size=12
 )
@@ -48,12 +48,12 @@ def rows(written: str) -> list[dict[str, str]]:
 
 
 def plain(cell: str) -> str:
-    """Take away the apostrophe that protects a cell, as the documentation says."""
+    """Remove the apostrophe that protects a cell, as the documentation describes."""
     return cell[1:] if re.match(r"'+[\s\ufeff\x00-\x20]*[=+\-@＝＋－＠]|'+[\t\r\n]", cell) else cell  # noqa: RUF001
 
 
 def imported(written: str) -> list[tuple[str, str, list[str]]]:
-    """Read a text file as Anki does: headers, comments, tabs, quotes; HTML, and tags between spaces."""
+    """Parse a text file as Anki does: headers, comments, tabs, quotes, HTML, and tags separated by spaces."""
     lines = written.split("\n")
     headers = dict(line[1:].split(":", 1) for line in lines if line.startswith("#"))
     assert headers == {"separator": "tab", "html": "true", "tags column": "3"}
@@ -75,9 +75,6 @@ def as_lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
 
-# -------------------------------------------------------------------- CSV
-
-
 def test_a_spreadsheet_gets_a_header_and_a_row_for_each_card() -> None:
     assert to_csv([CARD]) == (
         '"question","answer","document","headings","passage","tags"\r\n'
@@ -88,7 +85,7 @@ def test_a_spreadsheet_gets_a_header_and_a_row_for_each_card() -> None:
 
 
 @given(st.lists(cards, max_size=4))
-def test_csv_gives_back_what_was_written(many: list[Card]) -> None:
+def test_csv_round_trips_every_card(many: list[Card]) -> None:
     found = rows(to_csv(many))
     assert [(plain(row["question"]), plain(row["answer"]), plain(row["document"])) for row in found] == [
         (card.question, card.answer, card.name) for card in many
@@ -119,21 +116,18 @@ def test_no_cell_begins_as_a_formula(formula: str) -> None:
 
 
 @given(nasty)
-def test_no_cell_of_any_text_begins_with_what_a_spreadsheet_computes(text: str) -> None:
+def test_no_text_makes_a_cell_begin_with_a_formula_character(text: str) -> None:
     (row,) = rows(to_csv([make_card(text)]))
     assert row["question"].lstrip("\ufeff \t\r\n\0")[:1] not in tuple("=+-@")
 
 
-def test_an_apostrophe_of_the_text_is_told_from_ours() -> None:
+def test_an_apostrophe_in_the_text_is_kept_apart_from_the_protecting_one() -> None:
     cells = [row["question"] for row in rows(to_csv(make_card(q) for q in ("=1", "'=1", "'x")))]
     assert cells == ["'=1", "''=1", "'x"]
 
 
-# -------------------------------------------------------------------- JSON
-
-
 @given(st.lists(cards, max_size=4))
-def test_json_gives_back_the_cards(many: list[Card]) -> None:
+def test_json_round_trips_every_card(many: list[Card]) -> None:
     assert json.loads(to_json(many)) == [
         {
             "question": card.question,
@@ -145,9 +139,6 @@ def test_json_gives_back_the_cards(many: list[Card]) -> None:
         }
         for card in many
     ]
-
-
-# -------------------------------------------------------------------- Anki
 
 
 def test_anki_gets_three_headers_and_a_line_for_each_card() -> None:
@@ -184,14 +175,14 @@ def test_anki_imports_exactly_the_cards(many: list[Card]) -> None:
         "C:\\n\\t",
     ],
 )
-def test_anki_takes_no_text_for_anything_else(text: str) -> None:
+def test_anki_interprets_no_text_as_markup_or_as_a_header(text: str) -> None:
     written = to_anki([make_card(text, text, text)])
     ((front, back, tags),) = imported(written)
     assert (front, back, tags) == (text, text, [])
     assert not re.search(r"\[(sound:|latex\]|/latex\]|/?\$)", written)
 
 
-def test_halves_of_characters_do_not_stop_an_export() -> None:
+def test_lone_surrogates_do_not_stop_an_export() -> None:
     card = make_card("\ud800?", "\udfff")
     for written in (to_csv([card]), to_json([card]), to_anki([card])):
         written.encode()

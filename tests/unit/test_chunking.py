@@ -1,4 +1,4 @@
-"""Chunks cover the text, fit, begin and end at good places, and stay when something else changes."""
+"""Chunks cover the text, fit the size limit, break at sensible places, and mostly survive an edit elsewhere."""
 
 from __future__ import annotations
 
@@ -36,9 +36,6 @@ WORDS = re.findall(
 CHARACTERS = "文書検索章節見出段落単位重境界編集世代鍵読写保存索引問答言葉所有権借用生命周期模式匹配"
 
 
-# --- what the tests are about ---------------------------------------------------------------------------------------
-
-
 def own(text: str, chunk: ChunkSpan) -> str:
     return text[chunk.own_start : chunk.end]
 
@@ -53,7 +50,7 @@ def identities(text: str, rules: ChunkingRules = USUAL) -> Counter[tuple[str, tu
 
 
 def assert_sound(text: str, rules: ChunkingRules) -> None:
-    """Assert what holds for every text: own parts cover it in order, and every chunk fits and says something."""
+    """Check the invariants: the own parts cover the text in order; every chunk fits and is not blank."""
     past = body = 0
     for chunk in split_into_chunks(text, rules):
         assert past <= chunk.own_start < chunk.end <= len(text)
@@ -67,16 +64,13 @@ def assert_sound(text: str, rules: ChunkingRules) -> None:
 
 
 def changed(before: str, after: str, rules: ChunkingRules = USUAL) -> int:
-    """Count the chunks that must be paid for, or those that are given up, whichever are more."""
+    """Count the chunks that an edit adds or removes, whichever number is higher. Each added chunk is paid for."""
     old, new = identities(before, rules), identities(after, rules)
     return max((new - old).total(), (old - new).total())
 
 
-# --- texts ----------------------------------------------------------------------------------------------------------
-
-
 class Writer:
-    """Writes the same text for the same seed: only `random()` is promised to stay as it is."""
+    """Writes the same text for the same seed. Python guarantees a stable sequence only for `random()`."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
@@ -135,7 +129,7 @@ class Writer:
 
 
 def sections(seed: int) -> str:
-    """Write sections of which most are tiny and some are long."""
+    """Write 60 sections, most of them tiny and some long."""
     writer = Writer(seed)
     lengths = [writer.number(1, 8) if writer.number(0, 3) else writer.number(20, 300) for _ in range(60)]
     return "\n\n".join(f"{writer.heading()}\n\n{writer.words(length, length)}." for length in lengths)
@@ -165,9 +159,6 @@ block = st.one_of(
 markdown = st.lists(block, max_size=30).map("\n\n".join)
 rough = st.lists(st.one_of(block, st.text(), st.sampled_from(["\r\n", "\t", "e\u0301" * 50, "```"])), max_size=20)
 rules = st.sampled_from(RULES)
-
-
-# --- cover and limit ------------------------------------------------------------------------------------------------
 
 
 @given(text=st.text(), rules=rules)
@@ -213,7 +204,7 @@ def test_any_structure_is_covered_by_chunks_that_fit(pieces: list[str], glue: st
     ],
     ids=lambda text: f"{text[:9]!r}*{len(text)}",
 )
-def test_no_text_is_too_strange_to_be_cut(text: str, rules: ChunkingRules) -> None:
+def test_any_unusual_text_can_be_split(text: str, rules: ChunkingRules) -> None:
     assert_sound(text, rules)
 
 
@@ -227,7 +218,7 @@ def test_white_space_makes_no_chunks(text: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(15, 0), (0, 0), (512, -1), (512, 171), (512, 512)])
-def test_chunks_that_cannot_work_are_refused(size: int, overlap: int) -> None:
+def test_invalid_chunk_sizes_and_overlaps_are_refused(size: int, overlap: int) -> None:
     with pytest.raises(BadSettings, match=r"[.]$"):
         ChunkingRules(size=size, overlap=overlap)
 
@@ -238,23 +229,20 @@ clusters = ["a", "e\u0301", "o\u0302\u0323", "か\u3099", "字", "🙂", "👍�
 @pytest.mark.parametrize("more", [[], ["。", "。\u0301"]], ids=["words", "sentences"])
 @given(data=st.data())
 @settings(max_examples=50)
-def test_a_mark_stays_with_its_character(more: list[str], data: st.DataObject) -> None:
+def test_a_combining_mark_stays_with_its_character(more: list[str], data: st.DataObject) -> None:
     characters = data.draw(st.lists(st.sampled_from([*clusters, *more]), min_size=100, max_size=300))
     starts = set(accumulate(map(len, characters), initial=0))
     for chunk in split_into_chunks("".join(characters), ChunkingRules(size=64, overlap=16)):
         assert {chunk.start, chunk.own_start} <= starts
 
 
-def test_a_line_end_of_two_characters_is_not_torn() -> None:
+def test_a_line_end_of_two_characters_is_not_split() -> None:
     text = "Some words here, and more.\r\n" * 500
     assert all(text[place - 1 : place + 1] != "\r\n" for chunk in split_into_chunks(text, SMALL) for place in chunk[:2])
 
 
-# --- good places ----------------------------------------------------------------------------------------------------
-
-
 def cuts(text: str, rules: ChunkingRules = USUAL) -> list[str]:
-    """Return the character before each cut."""
+    """Return the last visible character before each cut."""
     return [one.rstrip()[-1] for one in owns(text, rules)[:-1]]
 
 
@@ -263,12 +251,12 @@ def test_a_text_without_lines_is_cut_between_sentences(text: str, ends: str) -> 
     assert set(cuts(text)) == {ends}
 
 
-def test_paragraphs_are_cut_apart_before_they_are_cut_up() -> None:
+def test_a_cut_falls_between_paragraphs_rather_than_inside_one() -> None:
     text = "\n\n".join(Writer(6).sentence() + " " + Writer(7).sentence() for _ in range(500))
     assert all(text[chunk.own_start - 2 : chunk.own_start] == "\n\n" for chunk in split_into_chunks(text, USUAL)[1:])
 
 
-def test_words_are_not_torn() -> None:
+def test_words_are_not_split() -> None:
     text = " ".join(Writer(8).words(20_000, 20_000).split())
     assert all(
         text[chunk.own_start - 1] == " " == text[chunk.start - 1] for chunk in split_into_chunks(text, USUAL)[1:]
@@ -280,7 +268,7 @@ def test_wrapped_lines_are_cut_between_sentences_not_at_line_ends() -> None:
     assert set(cuts(text)) == {"."}
 
 
-def test_a_full_stop_before_a_small_letter_ends_no_sentence() -> None:
+def test_a_full_stop_before_a_lowercase_letter_ends_no_sentence() -> None:
     writer = Writer(14)
     text = " ".join(f"{writer.words(3, 9).capitalize()} approx. {writer.words(3, 9)} there." for _ in range(500))
     assert {one.rsplit(" ", 1)[-1] for one in owns(text)} == {"there."}
@@ -312,7 +300,7 @@ def test_code_that_does_not_fit_is_cut_at_line_ends(fence: str) -> None:
     assert len(chunks[-1].splitlines()) > 2
 
 
-def test_a_table_that_does_not_fit_is_cut_between_rows_and_keeps_its_head() -> None:
+def test_a_table_that_does_not_fit_is_cut_between_rows_and_keeps_its_header() -> None:
     text = "| a | b |\n|---|---|\n" + "".join(f"| row {number} | {number * 7} |\n" for number in range(2_000))
     chunks = owns(text)
     assert all(one.startswith("|") and one.endswith("|") for one in chunks)
@@ -325,7 +313,7 @@ def test_list_items_are_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("announced", [Writer.code, Writer.paragraph, Writer.items])
-def test_a_line_with_a_colon_stays_with_what_it_announces(announced: Callable[[Writer], str]) -> None:
+def test_a_line_that_ends_with_a_colon_stays_with_the_block_after_it(announced: Callable[[Writer], str]) -> None:
     writer = Writer(10)
     text = "\n\n".join(f"{writer.sentence()}\n\n{writer.words(2, 4)}:\n\n{announced(writer)}" for _ in range(150))
     assert not any(one.endswith(":") for one in owns(text, ChunkingRules(size=1024)))
@@ -339,18 +327,15 @@ def test_code_and_tables_stay_with_the_text_before_them(make: Callable[[Writer],
 
 
 @pytest.mark.parametrize("head", ["| a | b |\n|---|---|", "```text"])
-def test_the_head_of_code_or_of_a_table_does_not_end_a_chunk(head: str) -> None:
+def test_the_opening_line_of_code_or_the_header_of_a_table_does_not_end_a_chunk(head: str) -> None:
     for words in range(20, 260, 2):
         rows = [f"| row {number} of {words} | {'cell ' * 80} |\n" for number in range(20)]
         text = f"{Writer(words).words(words, words)}\n\n{head}\n{''.join(rows)}"
         assert not any(one.endswith(("---|", "b |", "text")) for one in owns(text))
 
 
-# --- headings -------------------------------------------------------------------------------------------------------
-
-
 def headings_of(text: str) -> list[tuple[int, int, str]]:
-    """Find offset, level and title of every heading, a line at a time."""
+    """Find offset, level and title of every heading with a simple line-by-line parser."""
     found, fence, offset, above, blank = [], "", 0, "", True
     for line in text.splitlines(keepends=True):
         bare = line.strip()
@@ -382,7 +367,7 @@ def path_at(place: int, headings: list[tuple[int, int, str]]) -> tuple[str, ...]
 
 @given(text=markdown, rules=rules)
 @settings(max_examples=300)
-def test_headings_are_those_a_naive_reader_finds_above(text: str, rules: ChunkingRules) -> None:
+def test_headings_match_those_of_a_simple_line_by_line_parser(text: str, rules: ChunkingRules) -> None:
     headings = headings_of(text)
     assert [chunk.headings for chunk in split_into_chunks(text, rules)] == [
         path_at(chunk.own_start + len(own(text, chunk)) - len(own(text, chunk).lstrip()), headings)
@@ -415,11 +400,11 @@ def test_headings_are_found_in_the_long_document() -> None:
         ("#A\n\n    # B\n\n> # C\n\n{}", ()),
     ],
 )
-def test_the_last_chunk_of_a_section_knows_its_headings(text: str, path: tuple[str, ...]) -> None:
+def test_the_last_chunk_of_a_section_has_the_headings_of_the_section(text: str, path: tuple[str, ...]) -> None:
     assert split_into_chunks(text.format(PARAGRAPHS[:20_000]), USUAL)[-1].headings == path
 
 
-def test_a_chunk_that_begins_with_a_heading_does_not_stand_under_it() -> None:
+def test_a_heading_that_begins_a_chunk_is_not_in_the_heading_path_of_the_chunk() -> None:
     text = f"# A\n\n{LINE[:800]}\n\n## B\n\n{LINE[:800]}\n\n## C\n\n{LINE[:800]}"
     assert [(own(text, one)[:4].strip("# \n"), one.headings) for one in split_into_chunks(text, USUAL)] == [
         ("A", ()),
@@ -430,7 +415,7 @@ def test_a_chunk_that_begins_with_a_heading_does_not_stand_under_it() -> None:
 
 @given(seed=st.integers(0, 10_000), rules=st.sampled_from([USUAL, ChunkingRules(size=128, overlap=32)]))
 @settings(max_examples=60)
-def test_no_chunk_ends_with_a_heading_that_has_a_text(seed: int, rules: ChunkingRules) -> None:
+def test_no_chunk_ends_with_a_heading_that_has_text(seed: int, rules: ChunkingRules) -> None:
     text = sections(seed)
     assert not any(one.splitlines()[-1].startswith("#") for one in owns(text, rules))
 
@@ -454,23 +439,20 @@ def test_a_short_section_is_a_chunk_of_its_own() -> None:
     assert owns("\n\n".join(sections)) == sections
 
 
-def test_tiny_sections_stand_together() -> None:
+def test_tiny_sections_share_a_chunk() -> None:
     sections = [f"## Section {number}\n\n{Writer(number).line(100)}" for number in range(50)]
     chunks = owns("\n\n".join(sections))
     assert len(chunks) < 12
     assert all(one.startswith("## Section") for one in chunks)
 
 
-def test_a_tiny_section_does_not_join_one_that_stands_higher() -> None:
+def test_a_tiny_section_does_not_join_a_section_of_a_higher_level() -> None:
     text = f"# A\n\n{LINE[:900]}\n\n## Tiny\n\nA word.\n\n# B\n\n{LINE[:900]}"
     assert [one[:7].split("\n")[0] for one in owns(text)] == ["# A", "## Tiny", "# B"]
 
 
-def test_a_title_stands_with_the_first_section() -> None:
+def test_a_title_shares_a_chunk_with_the_first_section() -> None:
     assert len(owns(f"# Title\n\n## Chapter\n\n### Section\n\n{LINE[:1000]}")) == 1
-
-
-# --- what is repeated -----------------------------------------------------------------------------------------------
 
 
 def test_a_chunk_repeats_the_last_sentences_of_the_one_before() -> None:
@@ -480,7 +462,7 @@ def test_a_chunk_repeats_the_last_sentences_of_the_one_before() -> None:
     assert all(one == "" or (one[0].isupper() and one.endswith(". ")) for one in repeated)
 
 
-def test_a_chunk_repeats_no_half_sentence_unless_it_was_cut_in_it() -> None:
+def test_a_chunk_repeats_part_of_a_sentence_only_if_the_cut_is_inside_it() -> None:
     endless = " ".join(Writer(12).words(600, 600).split())
     text = "\n\n".join(f"Endless {endless}. {Writer(seed).sentence()}" for seed in range(30))
     for chunk in split_into_chunks(text, USUAL):
@@ -496,15 +478,12 @@ def test_a_chunk_repeats_nothing_across_a_heading(seed: int, rules: ChunkingRule
         assert text[chunk.own_start] != "#" or chunk.start == chunk.own_start
 
 
-def test_a_chunk_repeats_nothing_if_that_is_asked() -> None:
+def test_with_overlap_zero_a_chunk_repeats_nothing() -> None:
     assert all(chunk.start == chunk.own_start for chunk in split_into_chunks(DOCUMENT, ChunkingRules(overlap=0)))
 
 
-# --- stable under edits ---------------------------------------------------------------------------------------------
-
-
 def paragraph_starts(text: str) -> list[int]:
-    """Return where paragraphs begin: not code, and not a heading, whose change is seen by all that stand under it."""
+    """Return where paragraphs begin. Code is left out; so are headings, because every chunk below carries them."""
     return [match.end() for match in re.finditer(r"\n\n(?=[A-Z文書検索].*\n\n)", text)]
 
 
@@ -580,13 +559,10 @@ def test_a_renamed_heading_changes_only_chunks_under_it() -> None:
 
 
 def test_the_same_text_gives_these_chunks_on_every_machine() -> None:
-    """Whoever changes this number makes every document be embedded, and paid for, again."""
+    """A change of this checksum means that every document is embedded, and paid for, again."""
     places = [(chunk.start, chunk.own_start, chunk.end) for chunk in split_into_chunks(DOCUMENT, USUAL)]
     assert zlib.crc32(repr(places).encode()) == 3483575894
     assert split_into_chunks(DOCUMENT, USUAL) == split_into_chunks("".join(list(DOCUMENT)), USUAL)
-
-
-# --- sizes ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -599,11 +575,8 @@ def test_chunks_of_flowing_text_are_well_filled(text: str, size: int) -> None:
     assert min(lengths[:-1]) > size // 5
 
 
-# --- the estimate ---------------------------------------------------------------------------------------------------
-
-
 @given(texts=st.lists(st.text(), max_size=5))
-def test_texts_joined_weigh_what_they_weigh_apart(texts: list[str]) -> None:
+def test_the_weight_of_joined_texts_is_the_sum_of_their_weights(texts: list[str]) -> None:
     assert weigh("".join(texts)) == sum(map(weigh, texts))
     assert weigh("".join(texts) * 1000) == 1000 * sum(map(weigh, texts))
 
@@ -621,7 +594,7 @@ def test_an_estimate_is_rounded_up(text: str, tokens: int) -> None:
     assert estimate_tokens(text) == tokens
 
 
-def test_the_estimate_is_near_what_a_tokenizer_counts_in_our_own_documents() -> None:
+def test_the_estimate_is_close_to_the_count_of_a_tokenizer_on_our_own_docs() -> None:
     package = find_spec("wordllama")
     assert package
     assert package.origin

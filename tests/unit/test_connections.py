@@ -1,4 +1,4 @@
-"""Deadlines and limits of connections, with a clock and a transport of the test's own."""
+"""The server enforces its deadlines and limits for connections. Clock and transport are fakes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Timer:
 
 class Task:
     def add_done_callback(self, _: object) -> None:
-        """Never ends."""
+        """Do nothing, because the task never ends."""
 
 
 class Clock:
-    """An event loop that runs no task, and whose time passes when a test says so."""
+    """An event loop that runs no tasks. Its time passes only when a test advances it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -65,7 +65,7 @@ class Clock:
 
 
 class Transport:
-    """Keeps what was written."""
+    """Records the bytes that the server writes."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -86,10 +86,10 @@ class Transport:
         return self.closed
 
     def pause_reading(self) -> None:
-        """Nothing is read here."""
+        """Do nothing, because this transport delivers no data by itself."""
 
     def resume_reading(self) -> None:
-        """Nothing is read here."""
+        """Do nothing, because this transport delivers no data by itself."""
 
     @property
     def answer(self) -> tuple[int, str]:
@@ -98,8 +98,6 @@ class Transport:
 
 
 class Server:
-    """Makes connections."""
-
     def __init__(self) -> None:
         self.clock = Clock()
         self.config = Config(app=lambda: None, http=make_limited_protocol(LIMITS), ws="none", log_config=None)
@@ -125,18 +123,18 @@ def server() -> Server:
     return Server()
 
 
-def test_a_head_that_is_not_complete_in_time_is_answered_with_408(server: Server) -> None:
+def test_a_request_head_that_is_incomplete_at_the_deadline_is_answered_with_408(server: Server) -> None:
     protocol, transport = server.connect(b"GET / HTTP/1.1\r\n")
     for _ in range(int(HEAD) - 1):
         server.clock.advance(1)
-        protocol.data_received(b"X-Slow: 1\r\n")  # each byte in time does not lengthen the time for all of them
+        protocol.data_received(b"X-Slow: 1\r\n")  # a header line does not extend the deadline
     assert not transport.is_closing()
     server.clock.advance(1)
     assert transport.is_closing()
     assert transport.answer == (408, "request_too_slow")
 
 
-def test_a_connection_without_a_byte_is_closed_without_an_answer(server: Server) -> None:
+def test_a_connection_that_sends_nothing_is_closed_without_an_answer(server: Server) -> None:
     _, transport = server.connect()
     server.clock.advance(HEAD)
     assert (transport.closed, transport.written) == (True, b"")
@@ -151,7 +149,7 @@ def test_a_body_that_makes_no_progress_is_answered_with_408(server: Server) -> N
     assert transport.answer == (408, "request_too_slow")
 
 
-def test_an_upload_that_makes_progress_may_take_any_time(server: Server) -> None:
+def test_an_upload_that_makes_progress_has_no_time_limit(server: Server) -> None:
     protocol, transport = server.connect(UPLOAD)
     for _ in range(90):
         server.clock.advance(BODY - 1)
@@ -170,13 +168,13 @@ def test_a_body_that_the_server_itself_does_not_read_is_not_too_slow(server: Ser
     assert not transport.closed
 
 
-def test_an_answer_may_take_any_time(server: Server) -> None:
+def test_an_answer_has_no_time_limit(server: Server) -> None:
     _, transport = server.connect(REQUEST)
     server.clock.advance(100 * BODY)
     assert not transport.closed
 
 
-def test_at_the_limit_the_connection_that_is_idle_for_longest_makes_room(server: Server) -> None:
+def test_at_the_limit_the_longest_idle_connection_is_closed_for_a_new_one(server: Server) -> None:
     _, busy = server.connect(REQUEST)
     _, oldest = server.connect()
     _, younger = server.connect()
@@ -184,7 +182,7 @@ def test_at_the_limit_the_connection_that_is_idle_for_longest_makes_room(server:
     assert [one.closed for one in (busy, oldest, younger, new)] == [False, True, False, False]
 
 
-def test_at_the_limit_a_body_that_stalls_makes_room_before_a_new_connection_does(server: Server) -> None:
+def test_at_the_limit_a_stalled_upload_is_closed_before_a_new_connection(server: Server) -> None:
     _, stalled = server.connect(UPLOAD)
     slow, progressing = server.connect(UPLOAD)
     server.clock.advance(STALLED_SECONDS)
@@ -194,14 +192,14 @@ def test_at_the_limit_a_body_that_stalls_makes_room_before_a_new_connection_does
     assert [one.closed for one in (stalled, progressing, new, newer)] == [True, False, False, False]
 
 
-def test_at_the_limit_a_body_that_the_server_itself_does_not_read_makes_no_room(server: Server) -> None:
+def test_at_the_limit_an_upload_that_the_server_does_not_read_is_not_closed(server: Server) -> None:
     for _ in range(3):
         server.connect(UPLOAD)[0].flow.pause_reading()
     server.clock.advance(STALLED_SECONDS)
     assert server.connect()[1].answer == (503, "too_many_connections")
 
 
-def test_a_request_that_follows_another_without_a_pause_has_a_deadline_too(server: Server) -> None:
+def test_a_pipelined_request_has_a_deadline_too(server: Server) -> None:
     protocol, transport = server.connect(REQUEST + UPLOAD + b"x")
     protocol.conn.send(h11.Response(status_code=204, headers=[]))
     protocol.conn.send(h11.EndOfMessage())
@@ -224,7 +222,7 @@ def test_at_the_limit_without_an_idle_connection_a_new_one_is_answered_with_503(
 @pytest.mark.parametrize(
     ("descriptors", "connections"), [(300, 140), (1024, 768), (64, 21), (1, 1), (-1, 10_000), (1 << 20, 10_000)]
 )
-def test_descriptors_are_kept_for_the_database_and_for_files(descriptors: int, connections: int) -> None:
+def test_some_file_descriptors_are_reserved_for_the_database_and_for_files(descriptors: int, connections: int) -> None:
     assert max_connections(descriptors) == connections
 
 
@@ -244,6 +242,6 @@ def test_streams_are_limited_by_key_and_by_process() -> None:
         pass
 
 
-def test_few_connections_mean_few_streams() -> None:
+def test_a_low_limit_of_connections_lowers_the_limit_of_streams() -> None:
     streams = StreamLimits(connections=140, most=1000, per_key=100)
     assert (streams.max_streams, streams.max_per_key) == (70, 35)

@@ -1,4 +1,4 @@
-"""Slots that need each other: what a request raises, what must wait, what makes no sense."""
+"""A request raises the right slots, blocks those that need another, and is refused if its needs cannot be met."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 S = SlotState
 CONTENT, VECTOR, GRAPH = SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("graph", "content")
-CARDS = SlotSpec("cards", "graph")  # two steps from the content
+CARDS = SlotSpec("cards", "graph")  # two steps away from the content
 TREE = (CONTENT, VECTOR, GRAPH, CARDS)
 
 
 def having(**states: SlotState) -> dict[str, Slot]:
-    """Return slots of the tree in these states; what is not named is ready."""
+    """Return the slots of the tree in these states. Slots that are not named are ready."""
     return {spec.kind: make_slot(states.get(spec.kind, S.READY), spec.kind, needs=spec.needs) for spec in TREE}
 
 
@@ -47,23 +47,25 @@ def having(**states: SlotState) -> dict[str, Slot]:
         ),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused_with_a_sentence(specs: tuple[SlotSpec, ...], sentence: str) -> None:
+def test_a_request_that_cannot_be_met_is_refused_with_an_explanation(
+    specs: tuple[SlotSpec, ...], sentence: str
+) -> None:
     with pytest.raises(BadRequest, match=re.escape(sentence)):
         check_specs(tuple(specs))
 
 
-def test_a_circle_names_only_those_who_are_in_it() -> None:
+def test_the_error_for_a_cycle_names_only_the_slots_in_the_cycle() -> None:
     with pytest.raises(BadRequest, match=re.escape("The slots ['a', 'b'] need")):
         check_specs((SlotSpec("x", "a"), SlotSpec("a", "b"), SlotSpec("b", "a")))
 
 
 @pytest.mark.parametrize("specs", [(), (CONTENT,), TREE, tuple(reversed(TREE))])
-def test_a_wish_that_can_be_met_is_not_refused(specs: tuple[SlotSpec, ...]) -> None:
+def test_a_request_that_can_be_met_is_accepted(specs: tuple[SlotSpec, ...]) -> None:
     check_specs(tuple(specs))
     assert plan_generation(SlotScope.ALL, specs, {}).keys() == {spec.kind for spec in specs}
 
 
-def test_a_new_owner_starts_with_what_needs_nothing() -> None:
+def test_the_slots_of_a_new_owner_are_queued_if_they_need_nothing_and_blocked_otherwise() -> None:
     assert plan_generation(SlotScope.INCOMPLETE, TREE, {}) == {
         "content": S.QUEUED,
         "vector": S.BLOCKED,
@@ -84,29 +86,29 @@ def test_a_new_owner_starts_with_what_needs_nothing() -> None:
         ({"vector": S.RUNNING}, {"vector": S.QUEUED}),
     ],
 )
-def test_a_retry_raises_what_lacks_and_what_was_built_from_it(
+def test_a_retry_raises_incomplete_slots_and_all_slots_that_depend_on_them(
     states: dict[str, SlotState], expected: dict[str, SlotState]
 ) -> None:
     assert plan_generation(SlotScope.INCOMPLETE, TREE, having(**states)) == expected
 
 
-def test_a_build_that_misses_something_lacks() -> None:
+def test_a_build_with_missing_parts_is_incomplete() -> None:
     slots = having() | {"vector": make_slot(S.READY, "vector", missing=1)}
     assert plan_generation(SlotScope.INCOMPLETE, TREE, slots) == {"vector": S.QUEUED}
 
 
-def test_an_index_that_is_added_is_built_alone() -> None:
+def test_a_new_index_is_built_without_rebuilding_the_others() -> None:
     slots = having()
     del slots["graph"], slots["cards"]
     assert plan_generation(SlotScope.INCOMPLETE, (CONTENT, VECTOR, GRAPH), slots) == {"graph": S.QUEUED}
 
 
-def test_all_means_all_and_none_means_none() -> None:
+def test_the_scope_all_raises_every_slot_and_the_scope_none_raises_no_slot() -> None:
     assert plan_generation(SlotScope.ALL, TREE, having()).keys() == {spec.kind for spec in TREE}
     assert plan_generation(SlotScope.NONE, TREE, having(content=S.FAILED)) == {}
 
 
-def test_what_fails_takes_down_what_waits_for_it_near_and_far() -> None:
+def test_a_failed_slot_fails_all_blocked_slots_that_depend_on_it_directly_or_indirectly() -> None:
     slots = having(content=S.FAILED, vector=S.BLOCKED, graph=S.BLOCKED, cards=S.BLOCKED).values()
     assert {slot.key.kind for slot in find_blocked_dependents(["content"], slots)} == {"vector", "graph", "cards"}
     assert {slot.key.kind for slot in find_blocked_dependents(["graph"], slots)} == {"cards"}
@@ -114,19 +116,17 @@ def test_what_fails_takes_down_what_waits_for_it_near_and_far() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(set(S) - {S.BLOCKED}))
-def test_what_does_not_wait_is_not_taken_down(state: SlotState) -> None:
+def test_a_slot_that_is_not_blocked_does_not_fail_with_its_dependency(state: SlotState) -> None:
     slots = having(content=S.FAILED, vector=state, graph=S.BLOCKED, cards=state).values()
     assert {slot.key.kind for slot in find_blocked_dependents(["content"], slots)} == {"graph"}
 
-
-# ---------------------------------------------------------------- any tree
 
 KINDS = ("a", "b", "c", "d", "e")
 
 
 @st.composite
 def forests(draw: st.DrawFn) -> tuple[SlotSpec, ...]:
-    """Draw slots that each need an earlier one or nothing, in any order."""
+    """Draw slots, each of which needs an earlier one or nothing, in any order."""
     specs = []
     for position, kind in enumerate(KINDS[: draw(st.integers(1, len(KINDS)))]):
         specs.append(SlotSpec(kind, draw(st.sampled_from([None, *KINDS[:position]]))))
@@ -134,7 +134,7 @@ def forests(draw: st.DrawFn) -> tuple[SlotSpec, ...]:
 
 
 def below(kind: str, needs: Mapping[str, str | None]) -> set[str]:
-    """Return all that a kind stands on."""
+    """Return all kinds that a kind depends on, directly or indirectly."""
     found = set()
     step = needs[kind]
     while step is not None:
@@ -144,7 +144,9 @@ def below(kind: str, needs: Mapping[str, str | None]) -> set[str]:
 
 
 @given(specs=forests(), data=st.data())
-def test_what_is_raised_is_closed_and_can_always_start(specs: tuple[SlotSpec, ...], data: st.DataObject) -> None:
+def test_a_plan_raises_all_dependents_and_queues_at_least_one_slot(
+    specs: tuple[SlotSpec, ...], data: st.DataObject
+) -> None:
     check_specs(tuple(specs))
     needs = {spec.kind: spec.needs for spec in specs}
     slots = {
@@ -161,9 +163,9 @@ def test_what_is_raised_is_closed_and_can_always_start(specs: tuple[SlotSpec, ..
 
 
 @given(links=st.lists(st.tuples(st.sampled_from(KINDS), st.none() | st.sampled_from(KINDS)), max_size=5))
-def test_a_wish_is_refused_exactly_when_it_cannot_be_met(links: list[tuple[str, str | None]]) -> None:
+def test_a_request_is_refused_exactly_when_its_needs_cannot_be_met(links: list[tuple[str, str | None]]) -> None:
     specs = [SlotSpec(kind, needs) for kind, needs in links]
-    # It can be met when, starting from nothing, every kind gets its turn once.
+    # It can be met if each kind can be built once, starting with the kinds that need nothing.
     done: set[str | None] = {None}
     for _ in specs:
         done |= {spec.kind for spec in specs if spec.needs in done}

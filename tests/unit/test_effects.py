@@ -1,4 +1,4 @@
-"""What follows from moving slots."""
+"""A change of slots yields the right events, settled jobs and statuses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_exactly_the_allowed_moves_can_be_written() -> None:
 
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: "-".join(str(one) for one in move))
-def test_a_move_settles_when_an_active_slot_comes_to_rest_or_goes(move: tuple[Verb, S | None, S | None]) -> None:
+def test_a_move_settles_when_an_active_slot_comes_to_rest_or_is_removed(move: tuple[Verb, S | None, S | None]) -> None:
     verb, before, after = move
     from_active = before is not None and before not in RESTING_STATES
     to_rest = after is None or after in RESTING_STATES
@@ -54,14 +54,14 @@ def test_a_move_settles_when_an_active_slot_comes_to_rest_or_goes(move: tuple[Ve
     assert moved(verb, at(before), at(after)).settles is (from_active and to_rest and not ends_its_job_as_a_whole)
 
 
-def test_a_change_tells_the_slot_as_it_stands_or_last_stood() -> None:
+def test_a_change_has_the_new_slot_or_after_a_removal_the_old_one() -> None:
     before, after = make_slot(S.RUNNING), make_slot(S.READY)
     assert moved(Verb.COMPLETE, before, after).slot is after
     deleting = make_slot(S.DELETING)
     assert moved(Verb.FORGET, deleting, None).slot is deleting
 
 
-def test_an_event_tells_who_moved_from_where_to_where_and_why() -> None:
+def test_an_event_contains_the_slot_its_old_and_new_state_and_the_reason() -> None:
     before = make_slot(S.RUNNING, "graph", wanted=3, fence=7)
     after = make_slot(S.QUEUED, "graph", wanted=3, fence=8)
     assert make_slot_event(moved(Verb.EXPIRE, before, after, reason="no_progress")) == Event(
@@ -76,7 +76,7 @@ def test_an_event_tells_who_moved_from_where_to_where_and_why() -> None:
     )
 
 
-def test_a_new_slot_comes_from_nothing_and_a_forgotten_one_goes_to_nothing() -> None:
+def test_an_event_of_a_new_slot_has_no_old_state_and_that_of_a_removed_slot_no_new_state() -> None:
     born = make_slot_event(moved(Verb.ADMIT, None, make_slot(S.QUEUED)))
     assert (born.type, born.parsed_data) == ("slot.admitted", {"from": None, "to": "queued"})
     gone = make_slot_event(moved(Verb.FORGET, make_slot(S.DELETING), None))
@@ -84,7 +84,7 @@ def test_a_new_slot_comes_from_nothing_and_a_forgotten_one_goes_to_nothing() -> 
 
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: "-".join(str(one) for one in move))
-def test_an_error_is_told_by_the_event_of_the_failure_only(move: tuple[Verb, S | None, S | None]) -> None:
+def test_only_the_event_of_a_failure_contains_the_error_code(move: tuple[Verb, S | None, S | None]) -> None:
     verb, before, after = move
     event = make_slot_event(moved(verb, at(before), at(after, error=Fault("timeout", {"message": "secret"}))))
     told = verb in (Verb.POSTPONE, Verb.FAIL, Verb.GIVE_UP)
@@ -92,11 +92,11 @@ def test_an_error_is_told_by_the_event_of_the_failure_only(move: tuple[Verb, S |
     assert "secret" not in event.data
 
 
-def test_a_failure_without_an_error_tells_none() -> None:
+def test_the_event_of_a_failure_without_an_error_contains_no_error() -> None:
     assert "error" not in make_slot_event(moved(Verb.FAIL, make_slot(S.RUNNING), make_slot(S.FAILED))).data
 
 
-def test_what_stands_after_the_changes_is_the_new_the_moved_and_the_untouched() -> None:
+def test_applying_changes_returns_new_moved_and_untouched_slots_without_removed_ones() -> None:
     still = make_slot(S.READY, id=SlotId(1))
     runs, done = make_slot(S.RUNNING, id=SlotId(2)), make_slot(S.READY, id=SlotId(2))
     goes = make_slot(S.DELETING, id=SlotId(3))
@@ -105,15 +105,12 @@ def test_what_stands_after_the_changes_is_the_new_the_moved_and_the_untouched() 
     assert apply_changes([still, runs, goes], changes) == [still, done, new]
 
 
-def test_a_slot_moved_twice_stands_where_it_came_last() -> None:
+def test_a_slot_that_moved_twice_has_the_state_of_its_last_move() -> None:
     one, two, three = (make_slot(state) for state in (S.BLOCKED, S.QUEUED, S.RUNNING))
     assert apply_changes([one], [moved(Verb.UNBLOCK, one, two), moved(Verb.CLAIM, two, three)]) == [three]
 
 
-# ---------------------------------------------------------------- jobs
-
-
-def test_a_job_is_settled_by_as_many_slots_as_came_to_rest() -> None:
+def test_a_job_is_settled_by_all_its_slots_that_came_to_rest() -> None:
     content = make_slot(S.RUNNING, "content", id=SlotId(1))
     vector = make_slot(S.BLOCKED, "vector", id=SlotId(2), needs="content")
     fault = Fault("bad_file")
@@ -129,7 +126,7 @@ def test_a_job_is_settled_by_as_many_slots_as_came_to_rest() -> None:
     }
 
 
-def test_each_job_is_told_of_its_own_slots_only() -> None:
+def test_each_job_is_settled_by_its_own_slots_only() -> None:
     slots = [
         make_slot(S.RUNNING, id=SlotId(1), job=JobId("one"), key=make_slot(kind="a").key),
         make_slot(S.RUNNING, id=SlotId(2), job=JobId("two"), owner_id=OwnerId(2)),
@@ -147,7 +144,7 @@ def test_each_job_is_told_of_its_own_slots_only() -> None:
     assert json.loads(told[JobId("two")].results) == {"cards": {"state": "ready", "missing": 2}}
 
 
-def test_moves_that_settle_nothing_settle_no_job() -> None:
+def test_a_move_that_settles_no_slot_settles_no_job() -> None:
     before = make_slot(S.QUEUED)
     changes = [moved(Verb.CLAIM, before, make_slot(S.RUNNING))]
     assert compute_settlements(changes, apply_changes([before], changes)) == []
@@ -158,14 +155,14 @@ def test_a_superseded_slot_settles_nothing() -> None:
     assert not moved(Verb.ADMIT, before, make_slot(S.QUEUED, job=JobId("new"), wanted=2)).settles
 
 
-def test_a_delete_is_settled_by_what_was_forgotten() -> None:
+def test_a_delete_job_is_settled_by_the_removed_slots() -> None:
     slots = [make_slot(S.DELETING, kind, id=SlotId(n)) for n, kind in enumerate(("a", "b"))]
     changes = [moved(Verb.FORGET, slot, None) for slot in slots]
     (settlement,) = compute_settlements(changes, apply_changes(slots, changes))
     assert (settlement.settled, settlement.outcome, settlement.results) == (2, Outcome.SUCCESS, "{}")
 
 
-def test_the_end_of_a_job_is_told_with_the_result_of_each_kind() -> None:
+def test_the_event_of_an_ended_job_contains_the_result_of_each_kind() -> None:
     before, after = make_slot(S.RUNNING, wanted=3), make_slot(S.READY, wanted=3, built=3, missing=1)
     changes = [moved(Verb.COMPLETE, before, after)]
     (settlement,) = compute_settlements(changes, apply_changes([before], changes))
@@ -179,9 +176,6 @@ def test_the_end_of_a_job_is_told_with_the_result_of_each_kind() -> None:
     )
 
 
-# ---------------------------------------------------------------- statuses
-
-
 def test_each_owner_gets_the_status_of_its_own_slots() -> None:
     slots = [
         make_slot(S.READY, owner_id=OwnerId(1)),
@@ -191,5 +185,5 @@ def test_each_owner_gets_the_status_of_its_own_slots() -> None:
     assert derive_statuses([OwnerId(1), OwnerId(2)], slots) == {1: Status.SUCCESS, 2: Status.FAILED}
 
 
-def test_an_owner_whose_slots_are_gone_has_no_status() -> None:
+def test_an_owner_without_slots_gets_no_status() -> None:
     assert derive_statuses([OwnerId(1), OwnerId(2)], [make_slot(S.READY, owner_id=OwnerId(2))]) == {2: Status.SUCCESS}

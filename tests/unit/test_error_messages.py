@@ -1,4 +1,4 @@
-"""An error message states a cause and what to do. Whether the work is tried again only the slot's state knows."""
+"""No error message promises a retry, because only the state of the slot tells whether the work is retried."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROMISE_ZH = re.compile("稍后重试|自动继续|会等待|将会重试")
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """Return every text that is passed to an error, with its place; constants of the module are resolved."""
+    """Yield every text that the source passes to an error, with its place. Module constants are resolved."""
     for file in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(file.read_text("utf-8"))
         constants = {
@@ -44,18 +44,18 @@ def _texts(node: ast.AST, constants: dict[str, ast.expr]) -> Iterator[str]:
             yield from _texts(constants[part.id], {})
 
 
-def test_the_texts_of_errors_are_found() -> None:
+def test_the_scan_of_the_source_finds_error_messages() -> None:
     found = " ".join(text for _, text in messages())
     for part in ("The provider refuses the key", "cannot be reached or is down", "could not be resolved"):
         assert part in found
 
 
-def test_no_error_message_says_that_the_work_is_tried_again() -> None:
+def test_no_error_message_promises_a_retry() -> None:
     assert [(place, text) for place, text in messages() if PROMISE.search(text)] == []
 
 
 @pytest.mark.parametrize("language", [0, 1])
-def test_no_problem_on_the_page_says_that_the_work_is_tried_again(language: int) -> None:
+def test_no_problem_text_of_the_page_promises_a_retry(language: int) -> None:
     words = json.loads((SOURCE / "web" / "words" / "problems.json").read_text("utf-8"))
     promise = (PROMISE, PROMISE_ZH)[language]
     said = {key: texts[language] for key, texts in words.items() if key.startswith("problem.")}

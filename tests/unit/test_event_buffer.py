@@ -1,4 +1,4 @@
-"""The newest events in memory are a part of the log without a gap."""
+"""The event buffer in memory is a section of the event log without gaps."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def numbers(tail: EventBuffer, after: int, limit: int = 100) -> tuple[list[int],
     return None if portion is None else ([one.cursor.id for one in portion.events], portion.cursor.id)
 
 
-def test_what_is_behind_the_end_is_waited_for() -> None:
+def test_a_reader_past_the_end_gets_an_empty_page_and_one_before_the_start_gets_no_page() -> None:
     tail = EventBuffer(Cursor(0, 10), 4)
     assert numbers(tail, 10) == ([], 10)
     assert numbers(tail, 12) == ([], 12)
     assert numbers(tail, 9) is None
 
 
-def test_a_portion_ends_with_its_last_event_or_with_all_that_was_looked_at() -> None:
+def test_a_page_ends_at_its_last_event_or_at_the_end_of_the_buffer() -> None:
     tail = EventBuffer(Cursor(0, 10), 4)
     tail.append(page(11, 13, end=15))
     assert numbers(tail, 10, 1) == ([11], 11)
@@ -42,7 +42,7 @@ def test_a_portion_ends_with_its_last_event_or_with_all_that_was_looked_at() -> 
     assert numbers(tail, 13) == ([], 15)
 
 
-def test_what_is_too_much_goes_and_its_readers_are_sent_to_the_log() -> None:
+def test_the_oldest_events_are_dropped_when_the_buffer_is_full_and_their_readers_use_the_log() -> None:
     tail = EventBuffer(Cursor(0, 0), 2)
     tail.append(page(1, 2, 3, end=3))
     assert len(tail) == 2
@@ -50,7 +50,7 @@ def test_what_is_too_much_goes_and_its_readers_are_sent_to_the_log() -> None:
     assert numbers(tail, 1) == ([2, 3], 3)
 
 
-def test_after_a_reset_nothing_from_before_is_told() -> None:
+def test_after_a_reset_no_older_event_is_returned() -> None:
     tail = EventBuffer(Cursor(0, 0), 10)
     tail.append(page(1, end=2))
     tail.append(page(end=50, reset=True))
@@ -60,7 +60,7 @@ def test_after_a_reset_nothing_from_before_is_told() -> None:
 
 
 @given(st.lists(st.integers(0, 4), max_size=30), st.integers(1, 6), st.integers(1, 4), st.integers(0, 60))
-def test_reading_portions_tells_every_event_once_or_says_that_some_are_gone(
+def test_paging_returns_every_event_once_or_reports_that_some_were_dropped(
     gaps: list[int], room: int, limit: int, after: int
 ) -> None:
     tail, place, all_of_them = EventBuffer(Cursor(0, 0), room), 0, []

@@ -1,4 +1,4 @@
-"""How far work is: never back within a generation, the newest state of each document, and nothing that has ended."""
+"""Progress never goes back within a generation, shows the newest state of each document and omits ended work."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def drained(board: LatestProgress, seen: int = 0, only: EventFilter = ALL_EVENTS
     return found
 
 
-def test_whoever_looks_on_slowly_sees_the_newest_state_of_each_document_once() -> None:
+def test_a_slow_reader_gets_only_the_newest_state_of_each_document() -> None:
     board = LatestProgress()
     for done in range(1000):
         board.update([part("1", done=done), part("2", done=done)])
     assert [(one.document, one.parts[0].done) for one in drained(board)] == [(1, 999), (2, 999)]
 
 
-def test_the_parts_of_a_document_come_together() -> None:
+def test_the_running_slots_of_a_document_are_sent_in_one_message() -> None:
     board = LatestProgress()
     assert board.update([part(kind="vector", done=3), part(kind="graph", done=4, generation=2)])
     (progress,) = drained(board)
@@ -40,14 +40,14 @@ def test_the_parts_of_a_document_come_together() -> None:
     assert [(one["kind"], one["done"]) for one in progress.to_dict()["parts"]] == [("vector", 3), ("graph", 4)]
 
 
-def test_what_did_not_change_is_not_told_again() -> None:
+def test_unchanged_progress_is_not_sent_again() -> None:
     board = LatestProgress()
     assert board.update([part(done=3)])
     assert not board.update([part(done=3)])
     assert board.update([part(done=3, total=11)])
 
 
-def test_what_has_ended_is_taken_down_also_when_nothing_new_may_be_shown() -> None:
+def test_ended_work_is_removed_even_when_no_new_progress_may_be_shown() -> None:
     board = LatestProgress()
     board.update([part("1"), part("2", "vector"), part("2", "graph")])
     assert not board.update([part("2", "graph", done=5)], new=False)
@@ -57,7 +57,7 @@ def test_what_has_ended_is_taken_down_also_when_nothing_new_may_be_shown() -> No
     assert drained(board) == []
 
 
-def test_a_stranger_sees_nothing_of_other_bases() -> None:
+def test_a_reader_without_access_to_a_base_sees_no_progress_of_it() -> None:
     board = LatestProgress()
     board.update([part("1", base="3"), part("2", base="4")])
     assert [one.document for one in drained(board, only=EventFilter(bases=frozenset({"4"})))] == [2]

@@ -1,4 +1,4 @@
-"""The text of a stream is what a browser's EventSource reads."""
+"""Every message of a stream has the format that a browser's EventSource reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.events.stream import format_message, format_preamble
 
 
 def fields(text: str) -> dict[str, str]:
-    """Read one message as the standard says."""
+    """Parse one message as the standard for server-sent events requires."""
     assert text.endswith("\n\n")
     lines = text[:-2].split("\n")
     assert all(lines)
@@ -29,13 +29,13 @@ def event(**data: object) -> PublicEvent:
 
 
 @given(st.text())
-def test_an_event_is_one_message_whatever_it_says(name: str) -> None:
+def test_an_event_is_one_message_whatever_text_it_contains(name: str) -> None:
     read = fields(format_message(event(name=name)))
     assert (read["id"], read["event"]) == ("5-9", "base.renamed")
     assert json.loads(read["data"]) == event(name=name).to_dict()
 
 
-def test_a_line_break_in_a_name_ends_no_line() -> None:
+def test_a_line_break_in_a_name_does_not_end_a_line_of_the_stream() -> None:
     for sign in ("\n", "\r", "\r\n"):
         assert "\r" not in format_message(event(name=sign))
         assert format_message(event(name=sign)).count("\n") == 4
@@ -50,11 +50,11 @@ def test_progress_has_no_id() -> None:
     assert (shown["document"], shown["generation"], shown["parts"][0]["done"]) == (1, 2, 3)
 
 
-def test_a_reset_has_the_place_from_which_events_go_on() -> None:
+def test_a_reset_contains_the_position_from_which_events_continue() -> None:
     assert fields(format_message(Reset(Cursor(5, 9)))) == {"id": "5-9", "event": "reset", "data": '{"id":"5-9"}'}
 
 
-def test_a_heartbeat_wakes_nobody_and_moves_the_place_of_those_who_may_know_it() -> None:
+def test_a_heartbeat_triggers_no_event_and_updates_the_position_of_readers_that_may_know_it() -> None:
     assert format_message(Heartbeat()) == ": still here\n\n"
     assert fields(format_message(Heartbeat(Cursor(5, 9)))) == {"id": "5-9"}
 

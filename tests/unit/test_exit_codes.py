@@ -1,4 +1,4 @@
-"""How a command ends: every error has its exit code, and the code that HTTP tells."""
+"""Every error has its exit code, and the command line uses the same error codes as HTTP."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OURS = sorted({one for one in kinds() if one.__module__.startswith("holdfast.")}
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
-def test_every_error_has_an_exit_code_and_a_status_that_is_an_error(kind: type[HoldfastError]) -> None:
+def test_every_error_has_an_exit_code_and_an_http_status_that_mean_an_error(kind: type[HoldfastError]) -> None:
     assert kind.exit_code is not ExitCode.OK
     assert kind.http_status is None or kind.http_status >= 400
 
 
-def test_only_errors_that_no_caller_should_see_have_no_http_status() -> None:
+def test_only_internal_errors_have_no_http_status() -> None:
     hidden = {one for one in OURS if one.http_status is None}
     assert hidden == {errors.StaleLease, errors.BadResponse, errors.GuardedWorkFailed}
 
@@ -53,11 +53,11 @@ def test_only_errors_that_no_caller_should_see_have_no_http_status() -> None:
         (Permanent("bad"), "bad", ExitCode.FAILED),
     ],
 )
-def test_an_error_is_told_by_its_code_and_its_exit(error: HoldfastError, code: str, exit_: ExitCode) -> None:
+def test_each_error_has_its_code_and_its_exit_code(error: HoldfastError, code: str, exit_: ExitCode) -> None:
     assert (error_exit_code(error), error.code) == (exit_, code)
 
 
-def test_a_conflict_names_what_stands_in_the_way() -> None:
+def test_a_conflict_names_the_document_and_the_job_that_cause_it() -> None:
     error = Conflict("not_terminal", "Wait.", verdict="rejected", status="indexing", document=7, job="j1")
     assert error_to_dict(error)["error"] == {
         "code": "not_terminal",
@@ -80,7 +80,7 @@ def test_a_conflict_names_what_stands_in_the_way() -> None:
         (Verdict.REJECTED, "quota_exhausted", ExitCode.TEMPORARY),
     ],
 )
-def test_an_answer_decides_the_end(verdict: Verdict, reason: str, exit_: ExitCode) -> None:
+def test_the_verdict_of_a_reply_decides_the_exit_code(verdict: Verdict, reason: str, exit_: ExitCode) -> None:
     assert reply_exit_code(verdict, reason) is exit_
 
 
@@ -95,11 +95,11 @@ def test_an_answer_decides_the_end(verdict: Verdict, reason: str, exit_: ExitCod
         ([ExitCode.FAILED, ExitCode.CONFLICT], ExitCode.FAILED),
     ],
 )
-def test_several_ends_make_one(ends: list[ExitCode], end: ExitCode) -> None:
+def test_several_exit_codes_are_combined_into_one(ends: list[ExitCode], end: ExitCode) -> None:
     assert combine_exit_codes(ends) is end
 
 
-def test_the_words_that_options_allow_are_those_of_the_library() -> None:
+def test_the_choices_of_options_are_those_of_the_library() -> None:
     assert get_args(options.OnDuplicate) == tuple(OnDuplicate)
     assert get_args(options.Order) == tuple(Order)
     assert get_args(options.Mode) == tuple(Mode)

@@ -1,4 +1,4 @@
-"""Which extra a missing package belongs to, compared with what the extras install."""
+"""An error about a missing package names the extra that installs it, as declared in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ PROMISED = [extra for extra in EXTRAS if extra not in {"bench", "dev"}]
 
 
 def own(extra: str) -> set[str]:
-    """Return the modules of the packages that an extra names."""
+    """Return the modules of the packages that an extra lists."""
     named = {re.split(r"[^\w.-]", one)[0].lower() for one in EXTRAS[extra]} - {"holdfast"}
     return {module for module, owners in packages_distributions().items() if named & {one.lower() for one in owners}}
 
 
 @pytest.mark.parametrize("extra", PROMISED)
-def test_every_package_of_an_extra_is_known(extra: str) -> None:
+def test_every_package_of_an_extra_is_in_the_table(extra: str) -> None:
     known = {module for module, of in EXTRA_BY_MODULE.items() if of == extra}
     assert {module for module in own(extra) if not module.startswith("_")} - {"multipart"} <= known
 
 
 @pytest.mark.parametrize("extra", PROMISED)
-def test_what_an_extra_includes_is_known(extra: str) -> None:
+def test_the_extras_that_an_extra_includes_are_in_the_table(extra: str) -> None:
     (included,) = [one for one in EXTRAS[extra] if one.startswith("holdfast[")] or ["holdfast[]"]
     assert INCLUDED_EXTRAS.get(extra, frozenset()) == set(filter(None, included[9:-1].split(",")))
 
 
-def test_a_missing_package_is_named_with_its_extra() -> None:
+def test_the_error_about_a_missing_package_names_its_extra() -> None:
     with (
         pytest.raises(MissingExtra, match=r"'numpy'.*pip install 'holdfast\[documents\]'") as raised,
         importing_extra("client"),
@@ -44,12 +44,12 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
     assert (raised.value.package, raised.value.extra) == ("numpy", "documents")
 
 
-def test_an_extra_that_includes_the_package_is_named_instead() -> None:
+def test_the_error_names_the_requested_extra_if_that_includes_the_package() -> None:
     with pytest.raises(MissingExtra, match=r"pip install 'holdfast\[server\]'"), importing_extra("server"):
         raise ModuleNotFoundError(name="numpy.typing")
 
 
-def test_what_belongs_to_no_extra_is_left_alone() -> None:
+def test_an_import_error_of_a_module_without_an_extra_is_not_changed() -> None:
     assert find_missing_extra(ModuleNotFoundError(name="holdfast.nowhere")) is None
     with pytest.raises(ModuleNotFoundError), importing_extra("server"):
         raise ModuleNotFoundError(name="nowhere")

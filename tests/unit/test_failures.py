@@ -1,7 +1,7 @@
-"""What a provider's error means for the work, whichever library raised it.
+"""Errors of every provider library are mapped to the right category, and no secret in them is kept.
 
-The classes below have the shape of those in openai, anthropic, httpx, requests and aiohttp, which are read
-by their shape alone; builtins and the standard library's own errors stand for themselves.
+The classes below imitate the errors of openai, anthropic, httpx, requests and aiohttp. The code under test recognises
+these errors by their attributes only. Errors of Python itself are used as they are.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SECRET = "sk-proj-4f9a1Zx0 of patient Doe"  # noqa: S105 - made up
 
 
 def written(headers: dict[str, str]) -> dict[str, str]:
-    """Make headers with the case of their sender, as some libraries give them."""
+    """Return headers spelled as the sender wrote them, which is how some libraries deliver them."""
     return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 class OpenAIError(Exception):
-    """As openai.APIStatusError: the body is the inner error."""
+    """Imitates openai.APIStatusError: the body is the inner error."""
 
     def __init__(self, status: int, code: str | None = None, kind: str | None = None, **headers: str) -> None:
         super().__init__(f"Error code: {status} - {SECRET}")
@@ -48,7 +48,7 @@ class OpenAIError(Exception):
 
 
 class AnthropicError(Exception):
-    """As anthropic.APIStatusError: the body is the envelope."""
+    """Imitates anthropic.APIStatusError: the body is the envelope."""
 
     def __init__(self, status: int, kind: str) -> None:
         super().__init__(SECRET)
@@ -57,7 +57,7 @@ class AnthropicError(Exception):
 
 
 class FalseResponse:
-    """As requests.Response: false when the status is an error."""
+    """Imitates requests.Response: it is false when the status is an error."""
 
     def __init__(self, status: int, **headers: str) -> None:
         self.status_code = status
@@ -68,7 +68,7 @@ class FalseResponse:
 
 
 class RequestsError(OSError):
-    """As requests.HTTPError and httpx.HTTPStatusError: everything is in the response."""
+    """Imitates requests.HTTPError and httpx.HTTPStatusError: everything is in the response."""
 
     def __init__(self, status: int, **headers: str) -> None:
         super().__init__(f"{status} Client Error: {SECRET}")
@@ -76,7 +76,7 @@ class RequestsError(OSError):
 
 
 class AiohttpError(Exception):
-    """As aiohttp.ClientResponseError: the code warns that it is old, and the headers are the error's own."""
+    """Imitates aiohttp.ClientResponseError: reading `code` emits a deprecation warning; the error has the headers."""
 
     def __init__(self, status: int, **headers: str) -> None:
         super().__init__(SECRET)
@@ -90,14 +90,14 @@ class AiohttpError(Exception):
 
 
 class GoogleError(Exception):
-    """As google.genai.errors.APIError: the code is the status, the status a word."""
+    """Imitates google.genai.errors.APIError: `code` is the HTTP status, `status` is a word."""
 
     code = 429
     status = "RESOURCE_EXHAUSTED"
 
 
 def named(name: str, *bases: type[Exception]) -> Exception:
-    """Make an error of a library's class that has only its name."""
+    """Return an error that is recognised by the name of its class only."""
     made: Exception = type(name, bases or (Exception,), {"__module__": "library"})(SECRET)
     return made
 
@@ -175,7 +175,7 @@ def test_a_status_has_its_category_in_the_errors_of_every_library(
         (GoogleError(SECRET), "rate_limited"),
     ],
 )
-def test_a_word_of_the_provider_makes_the_category_more_exact(error: Exception, code: str) -> None:
+def test_an_error_code_of_the_provider_makes_the_category_more_exact(error: Exception, code: str) -> None:
     assert understood(error).code == code
 
 
@@ -188,7 +188,7 @@ def test_a_word_of_the_provider_makes_the_category_more_exact(error: Exception, 
         ("model_not_found", "model_unknown"),
     ],
 )
-def test_a_word_said_in_the_middle_of_a_stream_needs_no_status(word: str, code: str) -> None:
+def test_an_error_code_in_the_middle_of_a_stream_needs_no_status(word: str, code: str) -> None:
     error = named("APIError")
     error.body = {"code": word, "message": SECRET}  # type: ignore[attr-defined]
     known = understood(error)
@@ -214,12 +214,12 @@ def test_a_word_said_in_the_middle_of_a_stream_needs_no_status(word: str, code: 
         (named("ConnectionError", OSError), "provider_down", Outage),
     ],
 )
-def test_an_error_of_the_network_is_known_by_its_class(error: Exception, code: str, meaning: type[WorkError]) -> None:
+def test_a_network_error_is_recognised_by_its_class(error: Exception, code: str, meaning: type[WorkError]) -> None:
     known = understood(error)
     assert (known.code, type(known)) == (code, meaning)
 
 
-def test_an_error_of_the_standard_library_is_understood() -> None:
+def test_an_http_error_of_the_standard_library_is_categorised() -> None:
     headers = email.message.Message()
     headers["Retry-After"] = "7"
     url = "https://provider.example"
@@ -246,7 +246,7 @@ def test_an_error_of_the_standard_library_is_understood() -> None:
         named("APIError"),
     ],
 )
-def test_any_other_error_is_left_alone(error: Exception) -> None:
+def test_an_error_that_is_not_of_a_provider_has_no_category(error: Exception) -> None:
     assert categorise(error) is None
 
 
@@ -261,7 +261,7 @@ def test_any_other_error_is_left_alone(error: Exception) -> None:
         StaleLease("complete", []),
     ],
 )
-def test_our_own_database_broker_and_programs_are_no_provider_whatever_their_errors_come_from(
+def test_errors_of_our_database_broker_and_programs_are_never_errors_of_a_provider(
     error: Exception,
 ) -> None:
     error.__cause__ = ConnectionRefusedError(111, "Connection refused")
@@ -271,7 +271,7 @@ def test_our_own_database_broker_and_programs_are_no_provider_whatever_their_err
 
 
 @pytest.mark.parametrize("error", [SystemExit(404), KeyboardInterrupt(), StopWork("lease_lost", refund=False)])
-def test_the_end_of_a_process_is_no_providers_error(error: BaseException) -> None:
+def test_an_exception_that_ends_the_process_is_no_error_of_a_provider(error: BaseException) -> None:
     error.__cause__ = OpenAIError(404)
     assert categorise(error) is None
 
@@ -279,17 +279,17 @@ def test_the_end_of_a_process_is_no_providers_error(error: BaseException) -> Non
 @pytest.mark.parametrize(
     "error", [Transient("mine", retry_after=timedelta(seconds=3)), Outage("mine"), Permanent("mine"), WorkError("mine")]
 )
-def test_what_the_work_itself_has_said_stands(error: WorkError) -> None:
+def test_a_work_error_keeps_its_category(error: WorkError) -> None:
     assert categorise(error) is error
     assert categorise(wrapped(error, 1)) is error
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-def test_an_error_that_people_wrapped_in_their_own_is_found(levels: int) -> None:
+def test_a_wrapped_error_is_found_by_its_cause(levels: int) -> None:
     assert understood(wrapped(OpenAIError(401), levels)).code == "provider_key_refused"
 
 
-def test_the_search_for_a_cause_ends() -> None:
+def test_the_search_for_a_cause_is_limited_to_two_levels() -> None:
     assert categorise(wrapped(OpenAIError(401), 3)) is None
     first, second = RuntimeError("first"), RuntimeError("second")
     first.__cause__, second.__cause__ = second, first
@@ -302,7 +302,7 @@ def test_the_outer_error_wins_over_its_cause() -> None:
     assert understood(error).code == "provider_down"
 
 
-def test_what_merely_happened_before_is_not_a_cause() -> None:
+def test_the_context_of_an_error_is_not_its_cause() -> None:
     error = ValueError("a bug in the handler of an error")
     error.__context__ = OpenAIError(401)
     assert categorise(error) is None
@@ -325,7 +325,7 @@ def test_what_merely_happened_before_is_not_a_cause() -> None:
         ({"retry_after": "Fri, 31 Dec 9999 23:59:59 GMT"}, 3600),
     ],
 )
-def test_the_pause_that_the_provider_wants_is_kept_up_to_an_hour(
+def test_the_pause_that_the_provider_asks_for_is_kept_up_to_an_hour(
     shape: type[Exception], headers: dict[str, str], seconds: float
 ) -> None:
     status: Any = 429
@@ -355,17 +355,17 @@ def test_the_pause_may_be_given_as_a_date() -> None:
         "Fri, 31 Dec 99999999999999999999 23:59:59 GMT",
     ],
 )
-def test_a_pause_that_cannot_be_read_or_is_over_is_ignored(text: str) -> None:
+def test_an_invalid_or_past_pause_is_ignored(text: str) -> None:
     assert wait(OpenAIError(429, retry_after=text)) is None
 
 
 @given(st.text() | st.dates(max_value=datetime(9999, 12, 30, tzinfo=UTC).date()).map("{:%a, %d %b %Y 10:00:00}".format))
-def test_no_pause_is_below_zero_above_an_hour_or_an_error(text: str) -> None:
+def test_a_pause_is_never_negative_or_longer_than_an_hour_and_parsing_never_raises(text: str) -> None:
     pause = wait(OpenAIError(429, retry_after=text))
     assert pause is None or timedelta() <= pause <= timedelta(hours=1)
 
 
-def test_status_words_and_the_id_of_the_request_are_kept_and_nothing_else() -> None:
+def test_only_the_status_the_error_codes_and_the_request_id_are_kept() -> None:
     known = understood(OpenAIError(429, "rate_limit_exceeded", "tokens"))
     assert known.params == {
         "status": "429",
@@ -376,7 +376,7 @@ def test_status_words_and_the_id_of_the_request_are_kept_and_nothing_else() -> N
     }
 
 
-def test_the_words_are_found_when_no_body_could_be_read() -> None:
+def test_error_codes_are_found_without_a_body() -> None:
     error = OpenAIError(429, "Insufficient_Quota", "Insufficient_Quota")
     error.body = None
     assert understood(error).code == "quota_exhausted"
@@ -394,7 +394,7 @@ def test_a_number_may_be_the_code_of_the_provider() -> None:
 
 @pytest.mark.parametrize("hidden", [SECRET, "sk-proj-4f9a1Zx0", "a" * 65, "rate_limit\n", "", 7, None, [SECRET]])
 @pytest.mark.parametrize("place", ["code", "type"])
-def test_what_does_not_look_like_a_code_is_not_kept(place: str, hidden: object) -> None:
+def test_a_value_that_does_not_look_like_an_error_code_is_not_kept(place: str, hidden: object) -> None:
     error = OpenAIError(429)
     setattr(error, place, hidden)
     error.body = {"message": SECRET, place: hidden}
@@ -402,13 +402,13 @@ def test_what_does_not_look_like_a_code_is_not_kept(place: str, hidden: object) 
 
 
 @pytest.mark.parametrize("hidden", [SECRET, "a" * 129, "req\n", ""])
-def test_what_does_not_look_like_an_id_is_not_kept(hidden: str) -> None:
+def test_a_value_that_does_not_look_like_a_request_id_is_not_kept(hidden: str) -> None:
     error = OpenAIError(429, x_request_id=hidden)
     error.request_id = hidden
     assert "request_id" not in understood(error).params
 
 
-def test_the_words_of_the_provider_are_nowhere_in_what_is_kept() -> None:
+def test_the_message_of_the_provider_is_not_kept() -> None:
     errors = [
         OpenAIError(400),
         AnthropicError(401, SECRET),
@@ -422,14 +422,14 @@ def test_the_words_of_the_provider_are_nowhere_in_what_is_kept() -> None:
 
 
 class Thorny(Exception):
-    """An error of which everything raises when it is looked at."""
+    """An error whose attributes all raise."""
 
     def __getattr__(self, name: str) -> object:
         raise RuntimeError(name)
 
 
 @pytest.mark.parametrize("headers", [None, 7, [("Retry-After", "5")], SimpleNamespace(items=lambda: 7)])
-def test_an_odd_error_is_read_as_far_as_it_goes(headers: object) -> None:
+def test_an_error_with_unexpected_attributes_is_read_as_far_as_possible(headers: object) -> None:
     assert categorise(Thorny()) is None
     error = OpenAIError(429)
     error.body = Thorny()
@@ -444,14 +444,14 @@ def test_the_name_of_the_parameter_at_fault_is_kept(param: str, kept: str | None
     assert understood(error).params.get("provider_param") == kept
 
 
-def test_an_error_that_surely_is_a_providers_is_tried_again_even_if_it_is_unknown() -> None:
+def test_an_unknown_error_of_a_provider_is_transient() -> None:
     known = to_work_error(OpenAIError(418))
     assert (known.code, type(known), known.params["status"]) == ("provider_error", Transient, "418")
     assert SECRET not in f"{known} {vars(known)}"
     assert to_work_error(OpenAIError(401)).code == "provider_key_refused"
 
 
-def test_what_we_say_about_an_answer_without_an_error_is_for_people_too() -> None:
+def test_errors_about_an_answer_have_a_readable_message() -> None:
     known = [bad_answer("no vectors"), content_refused(), to_work_error(OpenAIError(418))]
     assert [(one.code, type(one)) for one in known] == [
         ("bad_answer", Transient),
@@ -462,7 +462,7 @@ def test_what_we_say_about_an_answer_without_an_error_is_for_people_too() -> Non
     assert all(str(one).endswith(".") and ". " in str(one) for one in known)
 
 
-def test_every_row_tells_people_what_happened_and_what_to_do_next() -> None:
+def test_every_rule_has_a_message_with_a_cause_and_a_next_step() -> None:
     for rule in RULES:
         sentences = [one for one in rule.message.split(". ") if one]
         assert len(sentences) >= 2, rule.code

@@ -1,4 +1,4 @@
-"""How a server is spoken to."""
+"""The HTTP client verifies the certificate of its server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.service.http_client import HttpClient
     ("address", "trust"),
     [("https://holdfast.example", ssl.CERT_REQUIRED), ("HTTPS://holdfast.example/", ssl.CERT_REQUIRED)],
 )
-def test_a_server_behind_tls_has_to_prove_who_it_is(address: str, trust: ssl.VerifyMode) -> None:
+def test_the_certificate_of_an_https_server_is_verified(address: str, trust: ssl.VerifyMode) -> None:
     wire = HttpClient(address, None)
     pool = wire._client._transport._pool  # type: ignore[attr-defined]
     assert pool._ssl_context.verify_mode is trust

@@ -1,4 +1,4 @@
-"""Channels are joined by their scores, and trusted as far as they find what is known to be there."""
+"""Fusion joins channels by score, and calibration weights each channel by how well it finds known chunks."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def order(fused: Iterable[FusedHit]) -> list[int]:
     return [one.chunk for one in fused]
 
 
-def test_scores_are_measured_from_the_floor_to_the_best_hit() -> None:
+def test_scores_are_normalised_between_the_floor_and_the_best_hit() -> None:
     text = channel("fulltext", {1: 20.0, 2: 10.0})
     vector = channel("vector", {2: 0.9, 3: 0.5}, floor=0.4, others={1: 0.2})
     fused = fuse([text, vector], BOTH)
     assert [(one.chunk, round(one.score, 3)) for one in fused] == [(1, 0.75), (2, 0.625), (3, 0.05)]
 
 
-def test_each_hit_keeps_its_standing_in_every_channel() -> None:
+def test_each_hit_keeps_its_score_and_rank_in_every_channel() -> None:
     text = channel("fulltext", {1: 20.0, 2: 10.0})
     vector = channel("vector", {2: 0.9}, others={1: 0.2})
     by_chunk = {one.chunk: one.channels for one in fuse([text, vector], BOTH)}
@@ -44,7 +44,7 @@ def test_each_hit_keeps_its_standing_in_every_channel() -> None:
     assert by_chunk[2] == {"fulltext": ChannelScore(score=10.0, rank=2), "vector": ChannelScore(score=0.9, rank=1)}
 
 
-def test_agreement_wins_over_one_voice() -> None:
+def test_a_hit_in_two_channels_beats_a_slightly_better_hit_in_one() -> None:
     text = channel("fulltext", {1: 10.0, 2: 9.5})
     vector = channel("vector", {2: 0.9, 3: 0.89})
     assert order(fuse([text, vector], BOTH))[0] == 2
@@ -57,7 +57,7 @@ def test_one_channel_alone_keeps_its_order(scores: dict[int, float], floor: floa
 
 
 @given(SCORES, SCORES, st.sampled_from([{}, {5: 0.0}, {5: -1.0, 6: -2.0}]))
-def test_a_channel_without_evidence_changes_nothing(
+def test_a_channel_without_hits_above_its_floor_changes_nothing(
     text: dict[int, float], vector: dict[int, float], silent: dict[int, float]
 ) -> None:
     channels = [channel("fulltext", text), channel("vector", vector)]
@@ -66,7 +66,7 @@ def test_a_channel_without_evidence_changes_nothing(
 
 
 @given(SCORES, SCORES)
-def test_a_channel_without_trust_does_not_move_what_others_found(
+def test_a_channel_with_weight_zero_does_not_reorder_the_hits_of_others(
     text: dict[int, float], vector: dict[int, float]
 ) -> None:
     channels = [channel("fulltext", text), channel("vector", vector)]
@@ -88,7 +88,7 @@ def test_the_order_of_channels_does_not_matter_and_scores_stay_within_bounds(
     assert all(0 <= one.score <= 1 + 1e-9 for one in fused)
 
 
-def test_what_is_added_stands_on_the_same_scale() -> None:
+def test_an_added_channel_uses_the_same_scale() -> None:
     fused = fuse([channel("fulltext", {1: 10.0, 2: 8.0})], BOTH)
     joined = list(fused.add(channel("graph", {2: 0.5, 3: 0.4})))
     assert [(one.chunk, one.score) for one in joined] == [(2, 1.3), (1, 1.0), (3, 0.4)]
@@ -96,11 +96,8 @@ def test_what_is_added_stands_on_the_same_scale() -> None:
     assert list(fused.add(channel("graph", {}))) == list(fused)
 
 
-# --- calibration ----------------------------------------------------------------------------------------------------
-
-
 def samples(count: int, **skill: float) -> list[CalibrationSample]:
-    """Make questions that each channel answers with noise, and with as much more for the target as it has skill."""
+    """Make questions that each channel answers with noise. The target gets the skill of the channel as a bonus."""
     random = Random(7)
     made = []
     for _ in range(count):
@@ -116,7 +113,7 @@ def weight(count: int, text: float, vector: float) -> float:
     return calibrate(samples(count, fulltext=text, vector=vector), ["fulltext", "vector"])["vector"]
 
 
-def test_a_useless_channel_gets_next_to_nothing_and_a_strong_one_leads() -> None:
+def test_a_useless_channel_gets_almost_no_weight_and_a_strong_one_gets_the_most() -> None:
     useless, weak, equal, strong = (weight(200, 3.0, skill) for skill in (0.0, 1.5, 3.0, 6.0))
     assert useless < 0.15
     assert useless < weak < equal < strong
@@ -137,10 +134,10 @@ def test_weights_add_up_and_name_every_channel() -> None:
     assert calibrate([], []) == {}
 
 
-def test_a_question_that_nobody_answers_says_nothing() -> None:
+def test_a_question_that_no_channel_answers_does_not_change_the_weights() -> None:
     unmeasured = calibrate([], ["fulltext", "vector"])
     lost = [CalibrationSample(99, one.channels) for one in samples(50, fulltext=3.0, vector=0.0)]
-    vague = samples(80, fulltext=-9.0, vector=-5.0)  # both put the target last
+    vague = samples(80, fulltext=-9.0, vector=-5.0)  # both channels rank the target last
     assert calibrate(lost, ["fulltext", "vector"]) == unmeasured
     assert calibrate(vague, ["fulltext", "vector"]) == unmeasured
 

@@ -1,4 +1,4 @@
-"""Patterns: a table of what they mean, and nothing that keeps a scan busy."""
+"""Ignore patterns mean what git documents, and no pattern makes a scan slow."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from holdfast.sources.gitignore import DEFAULT_PATTERNS, IgnoreFile, IgnoreRules
         ("/", "a", None),
     ],
 )
-def test_a_pattern_means_what_git_says(lines: str, path: str, ignored: bool | None) -> None:
+def test_a_pattern_means_what_git_documents(lines: str, path: str, ignored: bool | None) -> None:
     patterns = IgnoreFile.parse(lines.encode())
     assert patterns.verdict(path.rstrip("/").encode(), folder=path.endswith("/")) is ignored
 
@@ -60,7 +60,7 @@ def test_a_pattern_means_what_git_says(lines: str, path: str, ignored: bool | No
 @pytest.mark.parametrize(
     ("pattern", "path", "ignored"),
     [
-        (b"\xe9*", b"\xe9t\xe9", True),  # Latin-1: no UTF-8 at all
+        (b"\xe9*", b"\xe9t\xe9", True),  # Latin-1, which is not valid UTF-8
         (b"\xe9*", b"\xe8t", None),
         (b"[\xe8-\xea]", b"\xe9", True),
         (b"?", "é".encode(), None),  # git counts bytes
@@ -76,22 +76,22 @@ def test_names_are_bytes_as_in_git(pattern: bytes, path: bytes, ignored: bool | 
     "name",
     [".env", "notes.txt~", "#notes.txt#", "~$report.docx", "a.swp", "Thumbs.db", "x.pyc", "a.crdownload", "a.tmp"],
 )
-def test_what_nobody_means_by_documents_is_usually_left_out(name: str) -> None:
+def test_hidden_temporary_and_generated_files_are_ignored_by_default(name: str) -> None:
     assert DEFAULT_PATTERNS.verdict(name.encode(), folder=False)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "#tag.md", "backup.md", "tmp.md", "a.pycon.txt"])
-def test_documents_are_not(name: str) -> None:
+def test_documents_are_not_ignored_by_default(name: str) -> None:
     assert DEFAULT_PATTERNS.verdict(name.encode(), folder=False) is None
 
 
-def test_git_cannot_bring_back_what_is_usually_left_out_and_we_can() -> None:
+def test_a_gitignore_file_cannot_override_the_default_patterns_but_our_own_ignore_file_can() -> None:
     everything = IgnoreFile.parse(b"!*\n!*/")
     assert IgnoreRules(git=(everything,), defaults=(DEFAULT_PATTERNS,)).ignores(b".env", folder=False)
     assert not IgnoreRules(own=(everything,), defaults=(DEFAULT_PATTERNS,)).ignores(b".env", folder=False)
 
 
-def test_the_deepest_file_decides() -> None:
+def test_the_ignore_file_in_the_deepest_folder_decides() -> None:
     top, deep = IgnoreFile.parse(b"*.log"), IgnoreFile.parse(b"!a.log", b"deep/")
     ignoring = IgnoreRules().with_subfolder(git=top).with_subfolder(git=deep)
     assert ignoring.ignores(b"deep/b.log", folder=False)
@@ -107,7 +107,7 @@ def test_the_deepest_file_decides() -> None:
         (b"**/*a*/" * 40 + b"b", b"aaaa/" * 50 + b"c"),
     ],
 )
-def test_a_pattern_made_to_keep_us_busy_does_not(pattern: bytes, path: bytes) -> None:
+def test_a_pattern_with_many_wildcards_is_matched_quickly(pattern: bytes, path: bytes) -> None:
     began = time.process_time()
     assert IgnoreFile.parse(pattern).verdict(path, folder=False) is None
     assert time.process_time() - began < 60  # backtracking would take years

@@ -1,4 +1,4 @@
-"""Requests that wait together are admitted together."""
+"""Requests that wait at the same time are admitted in one transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def gather(owners: list[str], fails: bool = False) -> tuple[list[list[str]], list[Any]]:
-    """Let the first of these lead, and keep it from its turn until all others wait; return batches and answers."""
+    """Hold back the first request until all others wait, then let it admit them. Return batches and answers."""
     batches: list[list[str]] = []
     turn = threading.Event()
 
@@ -43,21 +43,21 @@ def gather(owners: list[str], fails: bool = False) -> tuple[list[list[str]], lis
         return batches, [one.exception() or one.result() for one in asked]
 
 
-def test_who_waits_for_the_same_turn_shares_its_transaction() -> None:
+def test_requests_that_wait_at_the_same_time_share_a_transaction() -> None:
     assert gather(["a", "b", "c"]) == ([["a", "b", "c"]], ["a", "b", "c"])
 
 
-def test_two_requests_for_one_owner_go_one_after_the_other() -> None:
+def test_two_requests_for_one_owner_are_admitted_in_separate_transactions() -> None:
     assert gather(["a", "b", "a", "c"]) == ([["a", "b"], ["a", "c"]], ["a", "b", "a", "c"])
 
 
 @pytest.mark.parametrize("owners", [["a"], ["a", "b", "c"]])
-def test_a_transaction_that_fails_is_told_to_all_who_shared_it(owners: list[str]) -> None:
+def test_a_failed_transaction_is_reported_to_every_request_in_it(owners: list[str]) -> None:
     _, answers = gather(owners, fails=True)
     assert [type(one) for one in answers] == [StoreFull] * len(owners)
 
 
-def test_after_a_failure_the_next_go_on() -> None:
+def test_after_a_failed_transaction_the_next_one_runs() -> None:
     batches, answers = gather(["a", "b", "a"], fails=True)
     assert batches == [["a", "b"], ["a"]]
     assert [type(one) for one in answers[:2]] == [StoreFull, StoreFull]

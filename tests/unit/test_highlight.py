@@ -1,4 +1,4 @@
-"""The words of a query are marked where they stand, in languages with and without spaces."""
+"""The words of a query are highlighted in a passage, in languages with and without spaces."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def test_the_words_of_a_query_are_marked(query: str, text: str, said: str) -> No
     assert drawn(text, query) == said
 
 
-def test_nothing_of_a_text_is_lost() -> None:
+def test_highlighting_keeps_the_whole_text() -> None:
     text = "worker " * 50
     assert "".join(one.text for one in highlight_words(text, "worker late")) == text

@@ -1,4 +1,4 @@
-"""Where a server listens."""
+"""The server disables Nagle's algorithm on its connections and finds a free port."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from holdfast.api.listen import listen
 
 
-def test_an_answer_is_sent_at_once_also_its_second_part() -> None:
+def test_the_server_sends_every_part_of_an_answer_without_delay() -> None:
     async def accepted() -> int:
         met: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
 
@@ -29,6 +29,6 @@ def test_an_answer_is_sent_at_once_also_its_second_part() -> None:
     assert asyncio.run(accepted()) == 1
 
 
-def test_a_port_that_is_taken_leads_to_the_next() -> None:
+def test_if_a_port_is_taken_the_server_uses_a_higher_one() -> None:
     with listen("127.0.0.1", 0) as first, listen("127.0.0.1", first.getsockname()[1]) as second:
         assert second.getsockname()[1] > first.getsockname()[1]

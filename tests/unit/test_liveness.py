@@ -1,4 +1,4 @@
-"""Who lives, who is known to be dead, and of whom nothing is known."""
+"""A worker counts as dead only if its process on this host has certainly ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME_AND_WAIT = (
 
 @contextmanager
 def child(code: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start a child that prints one line and waits; end it if the test did not."""
+    """Start a child that prints one line and waits. Kill it at the end of the test."""
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -45,7 +45,7 @@ def part(holder: str, position: int, value: str) -> str:
 HOST, PID, START = 1, 2, 3
 
 
-def test_a_worker_of_this_process_lives() -> None:
+def test_a_worker_of_this_process_is_not_dead() -> None:
     assert not known_dead(make_holder_name())
 
 
@@ -56,7 +56,7 @@ def test_each_worker_of_a_process_has_a_name_of_its_own() -> None:
     assert names[0].split("/")[PID] == str(os.getpid())
 
 
-def test_another_living_process_lives() -> None:
+def test_a_worker_of_another_running_process_is_not_dead() -> None:
     with child(NAME_AND_WAIT) as (_, holder):
         assert holder.split("/")[HOST] == host_id()
         assert not known_dead(holder)
@@ -69,10 +69,10 @@ def test_a_killed_process_is_known_to_be_dead() -> None:
         assert known_dead(holder)
 
 
-def test_a_killed_process_that_nobody_waited_for_is_known_to_be_dead() -> None:
+def test_a_zombie_process_is_known_to_be_dead() -> None:
     with child(NAME_AND_WAIT) as (process, holder):
         process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead for certain, and still a zombie
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # the process has ended and stays a zombie
         assert known_dead(holder)
 
 
@@ -83,13 +83,13 @@ def test_a_stopped_process_is_not_dead() -> None:
         assert not known_dead(holder)
 
 
-def test_a_process_id_used_again_belongs_to_somebody_else() -> None:
+def test_a_holder_is_dead_if_its_process_id_was_reused() -> None:
     mine = make_holder_name()
     start = int(mine.split("/")[START])
     assert known_dead(part(mine, START, str(start - 1)))
 
 
-def test_of_another_host_nothing_is_known() -> None:
+def test_a_holder_on_another_host_is_not_known_to_be_dead() -> None:
     with child(NAME_AND_WAIT) as (process, holder):
         process.kill()
         process.wait()
@@ -99,7 +99,7 @@ def test_of_another_host_nothing_is_known() -> None:
         assert not known_dead(part(holder, HOST, f"{boot}+1"))  # another container on this machine
 
 
-def test_without_a_name_for_this_host_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_host_id_no_holder_is_known_to_be_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = part(make_holder_name(), START, "1")
     assert known_dead(dead)
     monkeypatch.setattr("holdfast.engine.liveness.host_id", lambda: "")
@@ -107,7 +107,7 @@ def test_without_a_name_for_this_host_nothing_is_known(monkeypatch: pytest.Monke
     assert not known_dead(part(dead, HOST, ""))
 
 
-def test_who_cannot_see_the_processes_of_others_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_access_to_other_processes_no_holder_is_known_to_be_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = part(make_holder_name(), START, "1")
     assert known_dead(dead)
     monkeypatch.setattr("holdfast.engine.liveness.read_start_time", lambda pid: "" if pid != os.getpid() else "7")
@@ -115,16 +115,16 @@ def test_who_cannot_see_the_processes_of_others_knows_nothing(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("holder", ["", "worker", "a/b", "/////", "a/b/c/d/e", "celery@host"])
-def test_of_a_holder_with_a_name_of_another_make_nothing_is_known(holder: str) -> None:
+def test_a_holder_with_a_name_of_another_format_is_not_known_to_be_dead(holder: str) -> None:
     assert not known_dead(holder)
 
 
 @pytest.mark.parametrize("pid", ["", "x", "-1", "1.5", "²"])
-def test_of_a_holder_without_a_process_id_nothing_is_known(pid: str) -> None:
+def test_a_holder_without_a_process_id_is_not_known_to_be_dead(pid: str) -> None:
     assert not known_dead(part(make_holder_name(), PID, pid))
 
 
-def test_a_process_may_be_called_anything() -> None:
+def test_a_process_name_may_contain_any_characters() -> None:
     rename = (
         "import sys; from holdfast.engine.liveness import make_holder_name; "
         "open('/proc/self/comm', 'wb').write({}); print(make_holder_name(), flush=True); sys.stdin.read()"
@@ -134,7 +134,7 @@ def test_a_process_may_be_called_anything() -> None:
         assert not known_dead(holder)
 
 
-def test_the_name_of_a_process_need_not_be_text() -> None:
+def test_a_process_name_may_be_invalid_utf8() -> None:
     rename = (
         "import sys; open('/proc/self/comm', 'wb').write(b'\\xff\\xfe'); print('renamed', flush=True); sys.stdin.read()"
     )
@@ -143,12 +143,12 @@ def test_the_name_of_a_process_need_not_be_text() -> None:
         assert read_start_time(process.pid).isdigit()
 
 
-def test_nobody_runs_under_a_process_id_that_cannot_be() -> None:
+def test_an_impossible_process_id_has_no_start_time() -> None:
     assert read_start_time(2**31) == ""
     assert read_start_time(os.getpid()).isdigit()
 
 
-def test_the_host_is_named_by_its_boot_and_its_process_namespace() -> None:
+def test_the_host_id_consists_of_boot_id_and_process_namespace() -> None:
     boot, _, space = host_id().partition("+")
     assert len(boot) == 36
     assert space.isdigit()

@@ -1,4 +1,4 @@
-"""The main part of a web page: what it is about stays, what surrounds it goes, and doubt keeps everything."""
+"""The main part of a web page is kept, menus and footers are removed, and an unclear page is kept whole."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MENU = "".join(f"<li><a href='/{word}'>{word} page</a></li>" for word in ("Home"
         f"<ul>{MENU.replace('</li>', '')}</ul><p>{TEXT}<form>Imprint <button>Send</button></form>",
     ],
 )
-def test_menus_and_footers_go(page: str) -> None:
+def test_menus_and_footers_are_removed(page: str) -> None:
     part = extract_main_part(f"<html><body>{page}</body></html>")
     assert TEXT.strip() in part
     assert "Shop" not in part
@@ -42,7 +42,7 @@ def test_the_heading_above_the_main_part_stays() -> None:
     assert "Shop" not in extract_main_part(page)
 
 
-def test_of_many_articles_all_stay() -> None:
+def test_all_articles_of_a_page_are_kept() -> None:
     part = extract_main_part("".join(f"<article><p>Number {count}. {TEXT}</p></article>" for count in range(3)))
     assert all(f"Number {count}" in part for count in range(3))
 
@@ -61,28 +61,28 @@ def test_a_list_of_links_in_the_main_part_stays() -> None:
         f"<article>Teaser</article><div><p>{TEXT}</p></div>",
     ],
 )
-def test_a_name_alone_takes_no_text_away(page: str) -> None:
+def test_the_name_of_an_element_alone_does_not_remove_its_text(page: str) -> None:
     assert TEXT.strip() in extract_main_part(page)
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        f"<form id=aspnetForm><p>{TEXT}</p></form><p>{OTHER}</p>",  # most of the page
-        f"<main>{OTHER}</main><div><p>{TEXT * 2}</p></div>",  # marked, and a small part of it
-        f"<nav><p>{TEXT * 10}</p></nav><p>{OTHER}</p>",  # without it next to nothing is left
+        f"<form id=aspnetForm><p>{TEXT}</p></form><p>{OTHER}</p>",  # the form is most of the page
+        f"<main>{OTHER}</main><div><p>{TEXT * 2}</p></div>",  # the marked part is small
+        f"<nav><p>{TEXT * 10}</p></nav><p>{OTHER}</p>",  # without the menu almost nothing is left
     ],
 )
-def test_much_text_stays_beside_other_text(page: str) -> None:
+def test_a_large_part_of_the_text_is_not_removed(page: str) -> None:
     assert TEXT.strip() in extract_main_part(page)
 
 
 @pytest.mark.parametrize("page", ["", "words", f"<ul>{MENU}</ul>", f"<nav><p>{TEXT}</p></nav>", "<p>Short.</p>"])
-def test_a_page_that_would_lose_its_words_is_kept_whole(page: str) -> None:
+def test_a_page_that_would_lose_almost_all_its_text_is_kept_whole(page: str) -> None:
     assert extract_main_part(page) == page
 
 
-def test_characters_that_mean_something_are_written_safely() -> None:
+def test_special_characters_are_escaped() -> None:
     part = extract_main_part(f"<main><p>{TEXT} 1 &lt; 2 &amp; 3 <a href='?a=1&amp;b=\"2\"'>x</a></p></main>")
     assert "1 &lt; 2 &amp; 3" in part
     assert 'href="?a=1&amp;b=&quot;2&quot;"' in part
@@ -98,13 +98,13 @@ def test_characters_that_mean_something_are_written_safely() -> None:
         f'<p>{TEXT}</p><nav>Shop</nav><b class="never ended',
     ],
 )
-def test_tags_are_read_as_pages_write_them(page: str) -> None:
+def test_malformed_tags_are_parsed(page: str) -> None:
     part = extract_main_part(page)
     assert TEXT.strip() in part
     assert "Shop" not in part
 
 
-def test_deep_nesting_does_no_harm() -> None:
+def test_deep_nesting_is_parsed() -> None:
     page = "<div>" * 50_000 + f"<p>{TEXT}</p>"
     assert TEXT.strip() in extract_main_part(page)
 
@@ -130,7 +130,7 @@ def test_deep_nesting_does_no_harm() -> None:
         "<a\t",
     ],
 )
-def test_a_page_made_to_keep_us_busy_does_not(piece: str) -> None:
+def test_a_page_with_many_broken_tags_is_parsed_quickly(piece: str) -> None:
     began = time.process_time()
     extract_main_part(piece * 10_000)
     assert time.process_time() - began < 30
@@ -139,13 +139,13 @@ def test_a_page_made_to_keep_us_busy_does_not(piece: str) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        # An HTML5 parser opens all formatting elements again in each paragraph: a thousand times a thousand.
+        # An HTML5 parser reopens all formatting elements in each paragraph: 3,000 times 3,000.
         "<p>" + "".join(f"<b id={number}>" for number in range(3_000)) + "</p>" + "<p>x</p>" * 3_000 + f"<p>{TEXT}</p>",
         "<p " + " ".join(f"a{number}=1" for number in range(60_000)) + f">{TEXT}</p>",
         "<i><div></i>" * 10_000 + f"<p>{TEXT}</p>",
     ],
 )
-def test_a_hostile_page_is_read_in_memory_of_its_own_size(page: str) -> None:
+def test_a_hostile_page_needs_memory_in_proportion_to_its_size(page: str) -> None:
     tracemalloc.start()
     try:
         part = extract_main_part(page)
@@ -158,5 +158,5 @@ def test_a_hostile_page_is_read_in_memory_of_its_own_size(page: str) -> None:
 
 
 @given(st.text(alphabet="<>/=pdivmainul\"' &;!-x", max_size=200))
-def test_whatever_a_page_is_some_text_comes_back(page: str) -> None:
+def test_any_page_is_parsed_without_an_error(page: str) -> None:
     assert isinstance(extract_main_part(page), str)

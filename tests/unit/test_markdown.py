@@ -1,4 +1,4 @@
-"""Markdown that strangers wrote becomes words, links and tables, and nothing that acts."""
+"""Markdown of untrusted documents becomes text, links and tables, and no active content."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HOSTILE = [
 
 
 class Elements(HTMLParser):
-    """The elements of a piece of HTML, as a browser would see them."""
+    """Collects the elements of a piece of HTML."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Elements(HTMLParser):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_nothing_that_acts_is_left_of_hostile_markdown(text: str) -> None:
+def test_hostile_markdown_yields_no_active_content(text: str) -> None:
     for tag, attributes in Elements(render_markdown(text)).found:
         assert tag in TAGS
         assert set(attributes) <= {*ATTRIBUTES.get(tag, ()), "rel"}
@@ -70,27 +70,27 @@ def test_nothing_that_acts_is_left_of_hostile_markdown(text: str) -> None:
         assert target is None or re.match(r"[a-z]+", target)[0] in SCHEMES  # type: ignore[index]
 
 
-def test_the_words_of_hostile_markdown_are_still_there_as_text() -> None:
+def test_the_source_of_hostile_markdown_is_shown_as_text() -> None:
     assert "&lt;img src=x onerror=alert(1)&gt;" in render_markdown("<img src=x onerror=alert(1)>")
 
 
-def test_a_link_elsewhere_tells_the_other_side_nothing() -> None:
+def test_an_external_link_sends_no_referrer() -> None:
     made = render_markdown("[x](https://example.org/a?b=1)")
     assert made == '<p><a href="https://example.org/a?b=1" rel="noopener noreferrer nofollow">x</a></p>\n'
 
 
 @pytest.mark.parametrize("target", ["/api/v1/bases", "other.md", "//evil.example/x", "?a=b", "#a"])
-def test_a_document_cannot_lead_to_a_page_of_ours(target: str) -> None:
+def test_a_document_cannot_link_to_a_page_of_the_server(target: str) -> None:
     assert "href" not in render_markdown(f"[x]({target})")
 
 
-def test_of_a_picture_the_words_are_shown() -> None:
+def test_an_image_is_replaced_by_its_description() -> None:
     assert render_markdown("![A *map* of <the> harbour](https://example.org/x.png)") == (
         "<p><em>A map of &lt;the&gt; harbour</em></p>\n"
     )
 
 
-def test_headings_stand_below_that_of_the_page() -> None:
+def test_headings_of_a_document_are_one_level_below_the_heading_of_the_page() -> None:
     assert render_markdown("# a\n\n###### b") == "<h2>a</h2>\n<h6>b</h6>\n"
 
 
@@ -102,5 +102,5 @@ def test_lists_tables_and_code_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("name", "said"), [("a.md", True), ("A.MARKDOWN", True), ("md", False), ("a.md.txt", False)])
-def test_markdown_is_known_by_its_name(name: str, *, said: bool) -> None:
+def test_markdown_is_recognised_by_the_file_name(name: str, *, said: bool) -> None:
     assert is_markdown(name) is said

@@ -1,4 +1,4 @@
-"""Many sayings become one description: when a model is needed, and what makes it work again."""
+"""Several descriptions are merged into one, with a model only when needed and again only when the texts change."""
 
 from __future__ import annotations
 
@@ -35,10 +35,7 @@ def many(count: int) -> list[SubjectText]:
     return say(*((f"d{number % 3}", f"Fact number {number} about Ada.") for number in range(count)))
 
 
-# -------------------------------------------------------------------- without a model
-
-
-def test_little_is_joined_without_a_model_and_without_repetition() -> None:
+def test_few_texts_are_joined_without_a_model_and_without_repetition() -> None:
     said = say(
         ("a", "Ada wrote notes."), ("b", "ada  wrote notes."), ("b", "Wrote notes"), ("b", "Born 1815."), ("c", " ")
     )
@@ -46,7 +43,7 @@ def test_little_is_joined_without_a_model_and_without_repetition() -> None:
     assert join_texts(distinct_texts(said)) == "Ada wrote notes.\nBorn 1815."
 
 
-def test_every_document_speaks_once_before_one_speaks_twice() -> None:
+def test_each_document_contributes_one_text_before_any_contributes_a_second() -> None:
     said = say(("a", "first of a"), ("a", "second a"), ("b", "of b"), ("c", "of c"))
     assert distinct_texts(said) == ("first of a", "of b", "of c", "second a")
 
@@ -61,11 +58,11 @@ def test_neither_order_nor_repetition_makes_a_difference(said: list[SubjectText]
     assert needs_model(distinct_texts(shuffled)) == needs_model(distinct_texts(said))
 
 
-def test_among_thousands_nothing_is_said_twice() -> None:
+def test_thousands_of_texts_are_deduplicated() -> None:
     assert len(distinct_texts(many(3000) + many(3000))) == 3000
 
 
-def test_a_model_is_needed_beyond_a_number_of_sayings_or_a_length() -> None:
+def test_a_model_is_needed_above_a_number_of_texts_or_a_length() -> None:
     assert not needs_model(distinct_texts(many(merging.MAX_JOINED_TEXTS)))
     assert needs_model(distinct_texts(many(merging.MAX_JOINED_TEXTS + 1)))
     assert needs_model(["word " * 400])
@@ -73,14 +70,11 @@ def test_a_model_is_needed_beyond_a_number_of_sayings_or_a_length() -> None:
 
 
 def test_joined_descriptions_are_bounded() -> None:
-    assert join_texts(["x" * 1000, "y" * 1000]) == "x" * 1000  # no half words
+    assert join_texts(["x" * 1000, "y" * 1000]) == "x" * 1000  # no word is cut
     assert len(join_texts(["x" * 5000])) == merging.DESCRIPTION_LIMIT
 
 
-# -------------------------------------------------------------------- with a model
-
-
-def test_the_digest_follows_what_is_said_and_of_whom_but_not_which_document_said_it() -> None:
+def test_the_digest_depends_on_texts_and_subject_but_not_on_the_documents() -> None:
     known = digest("Ada", distinct_texts(many(9)))
     assert digest("Ada", distinct_texts(many(10))) != known
     assert digest("Bob", distinct_texts(many(9))) != known
@@ -89,14 +83,14 @@ def test_the_digest_follows_what_is_said_and_of_whom_but_not_which_document_said
     assert digest("Ada", distinct_texts(elsewhere)) == known
 
 
-def test_what_the_model_is_given_is_bounded_and_what_is_beyond_costs_nothing() -> None:
+def test_the_prompt_is_bounded_and_texts_beyond_the_bound_do_not_change_the_digest() -> None:
     said = [f"Fact {number} " + "word " * 100 for number in range(100)]
     prompt = build_prompt("Ada", said)
     assert merging.MAX_PROMPT_TOKENS * 0.9 < estimate_tokens(prompt.text) < merging.MAX_PROMPT_TOKENS + 200
     assert digest("Ada", said) == digest("Ada", [*said, "One more."])
 
 
-def test_the_prompt_holds_subject_and_sayings_enclosed() -> None:
+def test_the_prompt_encloses_subject_and_texts_in_delimiters() -> None:
     prompt = build_prompt("Ada", ["Wrote notes.</passages>", "Born 1815."])
     mark = prompt.text.split("<subject ")[1].split(">")[0]
     assert prompt.text.startswith(f"<subject {mark}>\nAda\n</subject {mark}>\n<passages {mark}>\n- Born 1815.\n- Wrote")
@@ -117,11 +111,11 @@ def test_an_answer_is_read_and_bounded() -> None:
         ('{"description": ["x"]}', "not a string"),
     ],
 )
-def test_an_answer_without_a_description_says_what_is_wrong(answer: str, why: str) -> None:
+def test_the_error_for_an_answer_without_a_description_names_the_flaw(answer: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_answer(answer)
 
 
-def test_the_recipe_is_of_this_prompt() -> None:
+def test_the_recipe_is_derived_from_the_prompt() -> None:
     assert build_recipe_name("merging", build_prompt("subject", ("one", "other"))) == merging.RECIPE
     assert build_recipe_name("merging", build_prompt("subject", ("one",))) != merging.RECIPE

@@ -1,4 +1,4 @@
-"""Paid providers are reached through the ledger alone."""
+"""Every call of a paid provider goes through the ledger."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ CALLS = ("embed", "embed_parts", "complete", "stream")
 
 
 def places(pattern: str) -> set[str]:
-    """Name the modules in which a pattern occurs."""
+    """Return the modules in which a pattern occurs."""
     found = re.compile(pattern)
     return {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if found.search(path.read_text())}
 
 
-def test_a_provider_can_be_called_with_a_meter_only() -> None:
+def test_a_provider_has_no_paid_calls_without_a_meter() -> None:
     provider = OpenAIProvider(Endpoint(embedding_model="embedder", chat_model="speaker"))
     for one in (provider, MeteredProvider(provider, None)):  # type: ignore[arg-type]
         assert not [name for name in CALLS if hasattr(one, name)]
     assert all(hasattr(Provider, name) for name in CALLS)
 
 
-def test_only_the_ledger_gives_providers_a_meter() -> None:
+def test_only_the_metering_module_and_the_circuit_breaker_attach_a_meter() -> None:
     assert places(r"\.with_meter\(") == {"llm/metering.py", "llm/circuit_breaker.py"}
     assert places(r"\bOpenAIProvider\(") == {"wiring.py"}
 

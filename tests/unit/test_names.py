@@ -1,6 +1,6 @@
-"""Names are found by rules that can be stated, joined by their key, and titles are found wherever their words stand."""
+"""Names are found by explicit rules, spellings of a name share a key, and titles are found by their words."""
 
-# ruff: noqa: RUF001  (wide letters and commas are meant)
+# ruff: noqa: RUF001  (full-width letters and commas are intended)
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_different_names_have_different_keys(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ?! ", " ".join(["word"] * (MAX_NAME_WORDS + 1)), "字" * 31])
-def test_what_is_no_name_has_no_key(text: str) -> None:
+def test_an_empty_or_overlong_text_has_no_key(text: str) -> None:
     assert not name_key(text)
 
 
@@ -76,17 +76,17 @@ def test_what_is_no_name_has_no_key(text: str) -> None:
         ("In 1904. The end.Here it stops", []),
     ],
 )
-def test_names_are_what_the_rules_see(text: str, expected: list[str]) -> None:
+def test_names_are_found_by_the_rules(text: str, expected: list[str]) -> None:
     assert texts(text) == expected
 
 
-def test_a_name_is_told_once_and_a_list_of_thousands_is_cut() -> None:
+def test_a_name_is_returned_once_and_the_number_of_names_is_bounded() -> None:
     assert texts("We met Ada Lovelace and ADA LOVELACE.") == ["Ada Lovelace"]
     assert len(find_names(" and ".join(f"`name{number}`" for number in range(1000)))) == MAX_NAMES
 
 
 @given(st.text(max_size=200))
-def test_any_text_has_names_with_keys_of_their_own(text: str) -> None:
+def test_names_of_any_text_have_unique_keys(text: str) -> None:
     found = [name.key for name in find_names(text)]
     assert len(set(found)) == len(found)
     assert all(name.key == name_key(name.text) for name in find_names(text))
@@ -107,7 +107,7 @@ def test_any_text_has_names_with_keys_of_their_own(text: str) -> None:
         ("所有権とは、規則である。", "", [("所 有 権", "opening")]),
     ],
 )
-def test_a_first_chunk_defines_title_headings_and_what_it_explains(
+def test_a_first_chunk_defines_its_title_its_headings_and_the_term_that_it_explains(
     text: str, title: str, expected: list[tuple[str, str]]
 ) -> None:
     assert [(one.key, one.origin) for one in find_definitions(text, title=title, first=True)] == expected
@@ -126,7 +126,9 @@ def test_a_later_chunk_defines_its_headings_alone() -> None:
         ("锣 鼓 经", DefinitionOrigin.OPENING, True),
     ],
 )
-def test_titles_hold_what_rules_would_miss(key: str, origin: DefinitionOrigin, expected: bool) -> None:
+def test_titles_and_terms_that_the_rules_would_miss_are_found_by_their_words(
+    key: str, origin: DefinitionOrigin, expected: bool
+) -> None:
     assert is_found_by_words(key, origin) is expected
 
 
@@ -141,7 +143,7 @@ def test_titles_hold_what_rules_would_miss(key: str, origin: DefinitionOrigin, e
         ("", []),
     ],
 )
-def test_titles_are_found_by_their_words_the_longest_first(text: str, expected: list[str]) -> None:
+def test_the_longest_title_whose_words_occur_is_found_first(text: str, expected: list[str]) -> None:
     titles = TitleMatcher()
     for title in ["Paris", "Paris Hilton", "战国无双"]:
         titles.add(name_key(title))
@@ -149,7 +151,7 @@ def test_titles_are_found_by_their_words_the_longest_first(text: str, expected: 
 
 
 @given(st.lists(KEYS, max_size=12), st.lists(st.sampled_from(WORDS), max_size=12))
-def test_titles_know_nothing_of_the_order_they_were_added_in(added: list[str], text: list[str]) -> None:
+def test_the_order_in_which_titles_were_added_does_not_matter(added: list[str], text: list[str]) -> None:
     one, other = TitleMatcher(), TitleMatcher()
     for key in added:
         one.add(key)
@@ -158,11 +160,11 @@ def test_titles_know_nothing_of_the_order_they_were_added_in(added: list[str], t
     assert one.find(text) == other.find(text)
 
 
-def test_a_chunk_costs_about_a_millisecond() -> None:
+def test_finding_the_names_of_a_chunk_takes_a_few_milliseconds() -> None:
     sentence = "In 1903 Marie Curie shared the Nobel Prize with `Pierre` and nobody_else of the University of Paris. "
     text = sentence * 20
     best = 1.0
-    for _ in range(200):  # the best of many: whatever else the machine does only makes one slower
+    for _ in range(200):  # take the best of many runs, because other load only makes a run slower
         start = time.process_time()
         find_names(text)
         best = min(best, time.process_time() - start)

@@ -1,4 +1,4 @@
-"""Embeddings of this machine: without network, always the same, and cheap."""
+"""Embeddings made on this machine need no network, are reproducible and are free."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def likeness(one: str, other: str) -> float:
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
-def test_each_text_has_a_vector_in_its_place() -> None:
+def test_each_text_gets_the_vector_at_its_position() -> None:
     embedded = PROVIDER.embed(OTHERS)
     assert embedded.positions == tuple(range(len(OTHERS)))
     assert embedded.vectors.shape == (len(OTHERS), DIMENSION)
@@ -46,24 +46,24 @@ def test_each_text_has_a_vector_in_its_place() -> None:
     assert embedded.tokens > 100
 
 
-def test_no_texts_have_no_vectors() -> None:
+def test_an_empty_list_of_texts_has_no_vectors() -> None:
     assert PROVIDER.embed([]).positions == ()
 
 
-def test_texts_about_the_same_are_more_alike_than_others() -> None:
+def test_texts_on_the_same_subject_are_more_similar_than_others() -> None:
     assert likeness(WEATHER, "Rain and wind were strong") > likeness(WEATHER, "The invoice is due on Monday") + 0.2
 
 
 @given(st.text(), st.lists(st.text(), max_size=5), st.integers(0, 5))
 @example(WEATHER, OTHERS, 3)
 @example("half a character \ud800", ["\udfff"], 1)
-def test_a_text_has_the_same_bits_in_any_company(text: str, others: list[str], place: int) -> None:
+def test_a_vector_does_not_depend_on_the_other_texts_of_a_call(text: str, others: list[str], place: int) -> None:
     place = min(place, len(others))
     together = PROVIDER.embed([*others[:place], text, *others[place:]]).vectors[place]
     assert together.tobytes() == vector(text).tobytes()
 
 
-def test_a_text_has_the_same_bits_in_any_part_of_a_long_call() -> None:
+def test_a_vector_does_not_depend_on_its_position_in_a_long_call() -> None:
     texts = [f"{number} {WEATHER}" for number in range(2 * TEXTS_PER_PART + 3)]
     parts = list(PROVIDER.embed_parts(texts))
     assert [len(part.positions) for part in parts] == [TEXTS_PER_PART, TEXTS_PER_PART, 3]
@@ -72,7 +72,7 @@ def test_a_text_has_the_same_bits_in_any_part_of_a_long_call() -> None:
         assert whole[place].tobytes() == vector(texts[place]).tobytes()
 
 
-def test_a_vector_is_the_mean_of_its_tokens_added_one_after_the_other() -> None:
+def test_a_vector_is_the_mean_of_its_token_vectors_added_in_order() -> None:
     model = offline._load()
     ids = model._tokenizer.encode(WEATHER, add_special_tokens=False).ids
     total = np.zeros(DIMENSION, dtype=np.float32)
@@ -81,7 +81,7 @@ def test_a_vector_is_the_mean_of_its_tokens_added_one_after_the_other() -> None:
     assert (total / np.float32(len(ids))).tobytes() == vector(WEATHER).tobytes()
 
 
-def test_the_bits_change_only_with_the_version() -> None:
+def test_vectors_change_only_with_the_version() -> None:
     assert PROVIDER.version == "0.4.0.post1/1"
     assert hashlib.sha256(vector(WEATHER).tobytes()).hexdigest()[:16] == "adad500acda29663"
 
@@ -91,7 +91,7 @@ def test_a_text_without_any_known_token_is_the_zero_vector(text: str) -> None:
     assert not vector(text).any()
 
 
-def test_spaces_and_unknown_characters_do_not_change_what_a_text_means() -> None:
+def test_white_space_and_unknown_characters_do_not_change_a_vector() -> None:
     assert vector("storm warning").tobytes() == vector("storm warning\n\n  🦜  ").tobytes()
 
 
@@ -137,7 +137,7 @@ print(vectors.tobytes().hex())
 """
 
 
-def test_another_process_without_any_network_gets_the_same_bits() -> None:
+def test_another_process_without_network_computes_the_same_vector() -> None:
     run = subprocess.run([sys.executable, "-c", ALONE, WEATHER], capture_output=True, text=True, check=True)
     assert bytes.fromhex(run.stdout) == vector(WEATHER).tobytes()
 
@@ -153,13 +153,15 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_process_may_fork_after_the_table_was_loaded() -> None:
+def test_a_process_may_fork_after_the_weights_were_loaded() -> None:
     run = subprocess.run([sys.executable, "-c", FORKED, WEATHER], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("missing", ["package", "file"])
-def test_without_the_wheel_people_are_told_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_model_files_the_error_names_the_extra_to_install(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     offline._load.cache_clear()
     offline._release.cache_clear()
     if missing == "package":
@@ -174,28 +176,28 @@ def test_without_the_wheel_people_are_told_what_to_install(missing: str, monkeyp
 
 
 @pytest.mark.parametrize("module", ["numpy", "safetensors.numpy", "tokenizers"])
-def test_without_a_library_people_are_told_what_to_install(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_library_the_error_names_the_extra_to_install(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     offline._load.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BadSettings, match=r"install holdfast\[documents\]"):
         PROVIDER.embed([WEATHER])
 
 
-def test_files_that_do_not_fit_together_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_files_that_do_not_match_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     offline._load.cache_clear()
     monkeypatch.setattr(offline, "DIMENSION", 512)
     with pytest.raises(BadSettings):
         PROVIDER.embed([WEATHER])
 
 
-def test_there_is_no_language_model() -> None:
+def test_the_offline_provider_has_no_language_model() -> None:
     for ask in (PROVIDER.complete, PROVIDER.stream):
         with pytest.raises(Permanent) as refused:
             ask(Prompt(text="Who are you?"))
         assert refused.value.code == "no_language_model"
 
 
-def test_it_is_a_free_provider() -> None:
+def test_the_offline_provider_is_free() -> None:
     provider: Provider = PROVIDER
     assert (provider.embedding_model, provider.dimension, provider.chat_model, provider.paid) == (
         "wordllama/l2_supercat_256",

@@ -1,4 +1,4 @@
-"""What a package exports lazily is there when it is asked for, and nothing is loaded before."""
+"""Every name that a package exports can be imported, and no module is loaded before its name is used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def package_of(stub: Path) -> str:
 
 
 def declared_names(stub: Path) -> list[str]:
-    """Return the names in `__all__`; a name that is only imported `as` itself is a type without a value."""
+    """Return the names in `__all__`. A name that is only imported `as` itself is a type without a value."""
     (names,) = (node.value for node in ast.parse(stub.read_text()).body if isinstance(node, ast.Assign))
     found: list[str] = ast.literal_eval(names)
     return found

@@ -1,4 +1,4 @@
-"""The reconciler's decision, branch by branch and over slots at random."""
+"""The plan of the reconciler is right in every branch and keeps its guarantees for random slots."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Case:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
-RUNNING_OUT = leased(NOW, due_at=NOW)  # the lease ends at this very moment
+RUNNING_OUT = leased(NOW, due_at=NOW)  # the lease expires exactly now
 CASES = (
     Case("a ready slot rests", S.READY, DoNothing()),
     Case("a failed slot rests", S.FAILED, DoNothing(), {"attempts": SPENT}),
@@ -86,12 +86,12 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_each_branch_of_the_plan(case: Case) -> None:
+def test_each_branch_of_the_plan_returns_its_action(case: Case) -> None:
     slot = make_slot(case.state, **case.columns)
     assert plan(slot, NOW, RULES, DEAD) == case.expected
 
 
-def test_the_rules_decide_and_not_constants() -> None:
+def test_the_plan_uses_the_limits_of_the_given_rules() -> None:
     rules = Rules(stall=timedelta(seconds=5), deadline=timedelta(seconds=50), ring_again=timedelta(seconds=3))
     assert plan(make_slot(S.RUNNING, progress_at=ago(seconds=5)), NOW, rules) == Expire("no_progress")
     running = make_slot(S.RUNNING, progress_at=NOW, claimed_at=ago(seconds=50))
@@ -102,7 +102,7 @@ def test_the_rules_decide_and_not_constants() -> None:
 
 
 @given(any_slot())
-def test_the_plan_is_total(slot: Slot) -> None:
+def test_the_plan_returns_an_action_for_every_slot(slot: Slot) -> None:
     assert isinstance(plan(slot, NOW, RULES, DEAD), DoNothing | Wait | SendRing | Expire | GiveUp)
 
 
@@ -113,21 +113,21 @@ def test_a_slot_at_rest_is_never_acted_on(slot: Slot) -> None:
 
 
 @given(any_slot())
-def test_a_slot_that_nobody_claimed_is_never_taken_or_given_up(slot: Slot) -> None:
+def test_an_unclaimed_slot_is_never_expired_or_given_up(slot: Slot) -> None:
     never_claimed = slot.claimed_at is None and slot.holder is None
     if never_claimed:
         assert not isinstance(plan(slot, NOW, RULES, DEAD), Expire | GiveUp)
 
 
 @given(any_slot())
-def test_a_live_lease_without_a_claim_in_this_generation_is_taken_only_from_the_dead(slot: Slot) -> None:
+def test_a_valid_lease_without_a_claim_in_this_generation_expires_only_if_its_holder_is_dead(slot: Slot) -> None:
     if slot.claimed_at is None and slot.lease and not slot.lease.expired(NOW):
         action = plan(slot, NOW, RULES, DEAD)
         assert isinstance(action, Expire) == (slot.holder in DEAD)
 
 
 @given(any_slot())
-def test_a_live_lease_of_a_living_holder_with_progress_is_never_taken(slot: Slot) -> None:
+def test_a_valid_lease_of_a_live_holder_that_makes_progress_never_expires(slot: Slot) -> None:
     if slot.lease is None or slot.lease.expired(NOW) or slot.holder in DEAD:
         return
     moves = slot.progress_at is None or slot.progress_at + micros(RULES.stall) > NOW
@@ -149,7 +149,7 @@ def test_nothing_is_given_up_before_its_last_attempt(slot: Slot) -> None:
 
 
 @given(any_slot())
-def test_only_what_could_be_claimed_is_rung(slot: Slot) -> None:
+def test_a_ring_is_sent_only_for_a_slot_that_can_be_claimed(slot: Slot) -> None:
     if plan(slot, NOW, RULES, DEAD) == SendRing():
         assert slot.state in (S.QUEUED, S.WAITING, S.RUNNING, S.DELETING)
         assert slot.due_at is None or slot.due_at <= NOW
@@ -159,15 +159,15 @@ def test_only_what_could_be_claimed_is_rung(slot: Slot) -> None:
 
 @given(any_slot())
 @example(make_slot(S.DELETING, **leased(later(seconds=60))))
-def test_to_wait_means_to_look_again_in_the_future(slot: Slot) -> None:
+def test_a_planned_wait_ends_in_the_future(slot: Slot) -> None:
     action = plan(slot, NOW, RULES, DEAD)
     if isinstance(action, Wait):
         assert action.until > NOW
 
 
 @given(any_slot())
-def test_no_slot_waits_for_ever_behind_a_dead_holder(slot: Slot) -> None:
-    """Once every limit has passed, whatever is active is rung, taken or given up; nothing but the blocked rests."""
+def test_no_slot_waits_forever_for_a_dead_holder(slot: Slot) -> None:
+    """After all limits, every active slot is rung, expired or given up, except a blocked one."""
     if slot.resting or slot.state is S.BLOCKED:
         return
     doomsday = Moment(NOW + micros(timedelta(days=1)))
@@ -188,7 +188,7 @@ def test_no_slot_waits_for_ever_behind_a_dead_holder(slot: Slot) -> None:
         (make_slot(S.BLOCKED), DoNothing()),
     ],
 )
-def test_what_is_paused_is_not_rung_and_comes_back_from_the_lost(slot: Slot, action: object) -> None:
+def test_a_paused_slot_is_not_rung_but_its_lost_lease_expires(slot: Slot, action: object) -> None:
     assert plan(slot, NOW, RULES, DEAD, paused=True) == action
 
 

@@ -1,4 +1,4 @@
-"""What a caller may do and see, as tables."""
+"""The scope and the bases of a key decide what its caller may do and see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def caller(scope: Scope = READ, bases: frozenset[int] | None = None) -> Caller:
 
 
 @pytest.mark.parametrize(("has", "allowed"), [(READ, {READ}), (WRITE, {READ, WRITE}), (ADMIN, {READ, WRITE, ADMIN})])
-def test_a_scope_allows_itself_and_what_is_less(has: Scope, allowed: set[Scope]) -> None:
+def test_a_scope_includes_all_lower_scopes(has: Scope, allowed: set[Scope]) -> None:
     assert {scope for scope in Scope if caller(has).may(scope)} == allowed
 
 
@@ -31,11 +31,11 @@ def test_a_scope_allows_itself_and_what_is_less(has: Scope, allowed: set[Scope])
         (frozenset(), None, False),
     ],
 )
-def test_only_named_bases_are_seen(bases: frozenset[int] | None, base: int | None, seen: bool) -> None:
+def test_a_caller_sees_only_the_bases_of_its_key(bases: frozenset[int] | None, base: int | None, seen: bool) -> None:
     assert caller(ADMIN, bases).sees(base) is seen
 
 
-def test_without_keys_everybody_here_may_do_everything() -> None:
+def test_without_keys_every_caller_may_do_everything() -> None:
     assert all(KEYLESS_CALLER.may(scope) for scope in Scope)
     assert KEYLESS_CALLER.sees(7)
     assert KEYLESS_CALLER.key_id is None

@@ -1,4 +1,4 @@
-"""What a command shows while it waits: bars on a terminal, lines elsewhere, nothing with --json or --quiet."""
+"""While a command waits, it shows bars on a terminal, lines elsewhere, and nothing with --json or --quiet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def snapshot(*active: ActiveWork, done: int = 3, total: int = 10, waiting: int =
 
 
 class Stuck:
-    """Something that never moves."""
+    """A wait target that makes no progress."""
 
     def __init__(self, polled: Callable[[int], PollResult]) -> None:
         self._polled = polled
@@ -52,7 +52,7 @@ class Stuck:
 
 @pytest.fixture
 def moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put in a clock that moves only while the command sleeps."""
+    """Install a clock that advances only while the command sleeps."""
     clock = SimpleNamespace(now=0.0)
     slept = SimpleNamespace(
         monotonic=lambda: clock.now, sleep=lambda seconds: setattr(clock, "now", clock.now + seconds)
@@ -63,7 +63,7 @@ def moment(monkeypatch: pytest.MonkeyPatch) -> None:
 def frame(
     found: PollResult, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str = ""
 ) -> str:
-    """Return what one frame writes to a terminal of this width."""
+    """Return the output of one frame on a terminal of this width."""
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", str(width))
@@ -112,14 +112,14 @@ def test_the_reason_is_shown_below_the_bars(
     assert CONTROL.sub("", seen).splitlines()[-1].strip() == "Waiting: The queue is paused."
 
 
-def test_a_name_cannot_steer_the_terminal_through_a_bar(
+def test_a_document_name_cannot_send_control_codes_to_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile = [working(HOSTILE), working("b.md", Progress(stage=HOSTILE)), working("c.md", None, why=HOSTILE)]
     seen = frame(snapshot(*hostile), 200, monkeypatch, capsys, why=HOSTILE)
     assert "\x1b[2J" not in seen
     text = CONTROL.sub("", seen)
-    assert text.count("[red]e[/red]") == 4  # as text, not as a style
+    assert text.count("[red]e[/red]") == 4  # printed as text, not used as a style
     assert not set(text) & set("\x1b\x9b\x07\u202e")
     assert len([line for line in text.splitlines() if line.strip()]) == 5
 
@@ -154,7 +154,7 @@ def test_the_time_left_is_estimated_once_enough_is_done() -> None:
 
 
 class Library:
-    """What `follow` uses of a library."""
+    """The part of a library that `wait_with_progress` uses."""
 
     def __init__(self, *, works: bool) -> None:
         self.works = works
@@ -164,7 +164,7 @@ def waited(common: CommonOptions, target: Any, *, works: bool = False) -> None:
     wait_with_progress(CommandContext(common), Library(works=works), target, again="holdfast ls")  # type: ignore[arg-type]
 
 
-def test_the_reason_is_looked_up_when_nothing_moves(moment: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_is_shown_if_nothing_progresses(moment: None, capsys: pytest.CaptureFixture[str]) -> None:
     waited(CommonOptions(), Stuck(lambda polls: snapshot(done=10 if polls > 80 else 3, waiting=7)))
     assert capsys.readouterr().err.splitlines() == ["Waiting: The queue is paused."]
 

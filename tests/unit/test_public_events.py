@@ -1,4 +1,4 @@
-"""What people are told of each line of the log, and who is told."""
+"""Each logged event becomes the right public event, and each reader gets only the events that it may see."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def public(type_: str, **more: Any) -> PublicEvent:
         ("slot.forgotten", "cards", "cards", "cards.removed"),
     ],
 )
-def test_the_end_of_a_slot_is_told_by_what_it_is(stored: str, kind: str, owner: str, type_: str) -> None:
+def test_the_end_of_a_slot_becomes_an_event_of_its_kind(stored: str, kind: str, owner: str, type_: str) -> None:
     event = public(stored, kind=kind, owner=owner)
     assert (event.type, event.kind) == (type_, kind)
     assert event.document == (42 if owner == "42" else None)
@@ -58,25 +58,25 @@ def test_the_end_of_a_slot_is_told_by_what_it_is(stored: str, kind: str, owner: 
 
 @pytest.mark.parametrize("kind", ["content", "source", "merging", "rollout"])
 @pytest.mark.parametrize("stored", ["slot.completed", "slot.failed", "slot.forgotten"])
-def test_slots_that_are_no_index_are_not_told_as_one(stored: str, kind: str) -> None:
+def test_slots_that_are_no_index_yield_no_index_event(stored: str, kind: str) -> None:
     assert to_public_event(line(stored, kind=kind)) is None
 
 
-def test_most_moves_concern_nobody() -> None:
+def test_most_moves_of_a_slot_are_not_public() -> None:
     verbs = {str(verb) for verb, _, _ in TRANSITIONS} - {"completed", "failed", "given_up", "forgotten"}
     assert verbs
     for verb in verbs:
         assert to_public_event(line(f"slot.{verb}", kind="vector", **{"from": "queued", "to": "running"})) is None
 
 
-def test_the_first_move_of_a_job_tells_who_asked_for_what() -> None:
+def test_the_first_move_of_a_job_names_the_operation_and_its_requester() -> None:
     asked = {"operation": "force", "cause": "user", "requester": "ann", "priority": 3}
     event = public("slot.admitted", kind="content", **{"from": None, "to": "queued", **asked, "status": "queued"})
     assert (event.type, event.job, event.generation, event.kind) == ("job.accepted", "job", 7, None)
     assert event.data == {**asked, "status": "queued"}
 
 
-def test_a_status_is_told_with_whatever_else_is_told_or_else_by_itself() -> None:
+def test_a_new_status_is_part_of_another_event_or_an_event_of_its_own() -> None:
     alone = public(
         "slot.claimed", kind="vector", holder="w", **{"from": "queued", "to": "running", "status": "indexing"}
     )
@@ -86,17 +86,17 @@ def test_a_status_is_told_with_whatever_else_is_told_or_else_by_itself() -> None
     assert to_public_event(line("slot.claimed", owner="rollout", kind="rollout", status="indexing")) is None
 
 
-def test_a_name_cannot_pass_for_a_fact() -> None:
+def test_a_holder_name_that_looks_like_json_adds_no_facts() -> None:
     holder = '"operation": "status": '
     assert to_public_event(line("slot.claimed", kind="vector", holder=holder)) is None
 
 
-def test_a_look_at_a_source_is_told_of_its_document() -> None:
+def test_a_refresh_of_a_source_is_an_event_of_its_document() -> None:
     event = public("job.success", owner="source:42", results={})
     assert (event.document, event.owner) == (42, "source:42")
 
 
-def test_the_work_of_other_peoples_pipelines_is_told_by_its_jobs_alone() -> None:
+def test_guarded_work_of_other_pipelines_is_public_only_by_its_jobs() -> None:
     assert public("job.success", base="invoices", owner="42").document is None
     assert to_public_event(line("slot.completed", base="invoices", owner="42", kind="pdf")) is None
     assert to_public_event(line("slot.completed", base="cards", owner="cards", kind="cards")) is None
@@ -106,11 +106,11 @@ def test_every_outcome_of_a_job_is_in_the_catalogue() -> None:
     assert {f"job.{outcome}" for outcome in Outcome} <= EVENT_TYPES.keys()
 
 
-def test_what_only_a_newer_version_knows_is_left_out() -> None:
+def test_events_of_a_newer_version_are_left_out() -> None:
     assert to_public_event(line("weather.changed")) is None
 
 
-def test_an_event_is_shown_the_same_everywhere() -> None:
+def test_a_public_event_has_one_representation_as_a_dictionary() -> None:
     assert public("base.renamed", owner="", name="shelf").to_dict() == {
         "id": "5-9",
         "type": "base.renamed",
@@ -125,11 +125,8 @@ def test_an_event_is_shown_the_same_everywhere() -> None:
     }
 
 
-# ---------------------------------------------------------------- cursors
-
-
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
-def test_a_cursor_is_read_as_it_was_written(xid: int, id_: int) -> None:
+def test_a_cursor_survives_formatting_and_parsing(xid: int, id_: int) -> None:
     assert Cursor.parse(str(Cursor(xid, id_))) == (xid, id_)
 
 
@@ -139,21 +136,18 @@ def test_a_cursor_is_read_as_it_was_written(xid: int, id_: int) -> None:
         ["", "-", "1", "1-", "-1", "1--1", "-1--1", "1-1-1", "9" * 30 + "-1", f"1-{2**63}", "\u0661-\u0661"]
     )
 )
-def test_what_is_no_cursor_lies_before_everything(text: str) -> None:
+def test_an_invalid_cursor_is_a_position_before_all_events(text: str) -> None:
     found = Cursor.parse(text)
     assert found == UNKNOWN_POSITION or str(found) == text or found < (2**63, 2**63)
     if not all(part.isascii() and part.isdecimal() for part in text.split("-")) or text.count("-") != 1:
         assert found == UNKNOWN_POSITION < Cursor(0, 0)
 
 
-def test_a_number_that_no_database_holds_is_no_cursor() -> None:
+def test_a_number_too_large_for_the_database_is_no_cursor() -> None:
     assert Cursor.parse(f"1-{2**63}") == Cursor.parse("9" * 5000 + "-1") == UNKNOWN_POSITION
 
 
-# ---------------------------------------------------------------- filters
-
-
-def test_whoever_sees_some_bases_is_told_of_these_alone() -> None:
+def test_a_reader_with_access_to_some_bases_gets_only_their_events() -> None:
     some = EventFilter(bases=frozenset({"3"}))
     assert some.matches(public("job.success"))
     assert not some.matches(public("job.success", base="4"))
@@ -162,7 +156,7 @@ def test_whoever_sees_some_bases_is_told_of_these_alone() -> None:
     assert EventFilter().matches(public("queue.paused", base="", owner=""))
 
 
-def test_types_and_documents_narrow_what_is_told() -> None:
+def test_a_filter_by_types_and_documents_restricts_the_events() -> None:
     one = EventFilter(document=42, types=frozenset({"job.success"}))
     assert one.matches(public("job.success"))
     assert one.matches(public("job.success", owner="source:42"))
@@ -171,7 +165,7 @@ def test_types_and_documents_narrow_what_is_told() -> None:
     assert not one.matches(public("job.success", owner="rollout"))
 
 
-def test_a_topic_stands_for_its_types() -> None:
+def test_a_topic_includes_all_its_event_types() -> None:
     assert resolve_topics(TOPICS) == EVENT_TYPES.keys()
     assert resolve_topics(["queue", "job.failed", "progress"]) == {"queue.paused", "queue.resumed", "job.failed"}
     with pytest.raises(BadRequest, match="weather"):

@@ -1,4 +1,4 @@
-"""What `from holdfast import …` offers, to Python and to a type checker."""
+"""`from holdfast import …` offers the same names to Python and to a type checker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def checked(tmp_path: Path, snippet: str) -> subprocess.CompletedProcess[str]:
-    """Check a snippet against the package itself, and nothing behind it."""
+    """Type-check a snippet against the package without following its imports."""
     file = tmp_path / "snippet.py"
     file.write_text(snippet)
     how = ["--follow-imports=skip", "--no-incremental", "--config-file=", f"--cache-dir={tmp_path / 'cache'}"]
@@ -42,7 +42,7 @@ def test_a_type_checker_knows_the_public_names_and_no_others(tmp_path: Path) -> 
 
 def test_python_knows_the_same_names() -> None:
     names: dict[str, Any] = {}
-    exec(SNIPPET, names)  # noqa: S102 - the snippet above
+    exec(SNIPPET, names)  # noqa: S102 - the constant above
     assert {"File", "Holdfast", "__version__"} <= names.keys()
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         _ = holdfast.Nonsense  # type: ignore[attr-defined]

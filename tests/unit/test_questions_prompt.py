@@ -1,5 +1,5 @@
-"""Question-and-answer pairs: how many are asked for, and which of them are believed."""
-# ruff: noqa: RUF001  (the question marks of other languages are meant)
+"""The prompt asks for a suitable number of question-and-answer pairs, and only valid pairs are kept."""
+# ruff: noqa: RUF001  (question marks of other languages are intended)
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pair(question: str, answer: str = "Charles Babbage") -> QuestionPair:
         ("分析机由查尔斯·巴贝奇设计。它能存储一千个数。", 1),
     ],
 )
-def test_the_number_wanted_follows_the_length(text: str, count: int) -> None:
+def test_longer_texts_get_more_pairs(text: str, count: int) -> None:
     assert count_wanted_pairs(text) == count
 
 
@@ -86,7 +86,7 @@ def test_no_more_pairs_than_wanted_are_kept() -> None:
         (said(pair("Name the designer."), pair("Explain the mill.")), "no question ends with"),
     ],
 )
-def test_an_answer_that_cannot_be_used_says_what_is_wrong(answer: str, why: str) -> None:
+def test_the_error_for_an_invalid_answer_names_the_flaw(answer: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_answer(answer, TEXT)
 
@@ -110,7 +110,7 @@ def test_a_bad_pair_is_dropped_and_a_good_one_stays(bad: QuestionPair) -> None:
 def test_pairs_are_bounded() -> None:
     long = pair("Who " + "really " * 100 + "did it?", "Charles Babbage " * 200)
     with pytest.raises(ValueError, match="question mark"):
-        parse_answer(said(long), TEXT)  # cut, it is no question any more
+        parse_answer(said(long), TEXT)  # after the cut it does not end with a question mark
     (kept,) = parse_answer(said(pair("Who?", long.answer)), TEXT)
     assert len(kept.answer) <= questions.ANSWER_LIMIT
 
@@ -132,12 +132,12 @@ def test_pairs_are_bounded() -> None:
         "What is it?  ",
     ],
 )
-def test_questions_of_many_languages_are_questions(question: str) -> None:
+def test_questions_of_many_languages_are_recognised(question: str) -> None:
     assert is_question(question)
 
 
 @pytest.mark.parametrize("question", ["", "?", "It works.", "Tell me; now;", "设计了分析机。", "Is it? No."])
-def test_other_sentences_are_not(question: str) -> None:
+def test_other_sentences_are_not_recognised_as_questions(question: str) -> None:
     assert not is_question(question)
 
 
@@ -148,8 +148,8 @@ CHINESE = "分析机由查尔斯·巴贝奇于一八三七年设计，能够存�
     ("text", "answer", "supported"),
     [
         (TEXT, "Charles Babbage.", True),
-        (TEXT, "Designing", True),  # the same word, bent
-        (TEXT, "It was by the moon", False),  # small words alone support nothing
+        (TEXT, "Designing", True),  # an inflected form of the same word
+        (TEXT, "It was by the moon", False),  # stop words do not support an answer
         (TEXT, "1837", True),
         (TEXT, "1838", False),
         (TEXT, "The moon is made of cheese.", False),
@@ -161,23 +161,23 @@ CHINESE = "分析机由查尔斯·巴贝奇于一八三七年设计，能够存�
         ("Ja oder nein? Ja.", "Ja", True),
     ],
 )
-def test_an_answer_needs_words_of_the_text(text: str, answer: str, supported: bool) -> None:
+def test_an_answer_is_supported_only_by_words_of_the_text(text: str, answer: str, supported: bool) -> None:
     assert supports(text, answer) is supported
 
 
-def test_the_same_question_is_kept_once_and_the_order_stays() -> None:
+def test_a_repeated_question_is_dropped_and_the_order_is_kept() -> None:
     again = pair("  who designed the ANALYTICAL engine ?")
     assert remove_duplicate_questions([STORE, WHO, again]) == (STORE, WHO)
     assert remove_duplicate_questions([pair("谁？"), pair("谁?"), pair("谁")]) == (pair("谁？"),)
 
 
-def test_cards_of_many_chunks_are_made_distinct_in_the_same_way() -> None:
+def test_repeated_questions_of_several_chunks_are_dropped_too() -> None:
     one, other = (CardCandidate(place, asked) for place, asked in enumerate(("Who?", "WHO ?")))
     assert remove_duplicate_questions([one, other]) == (one,)
 
 
 @given(st.lists(st.builds(QuestionPair, question=st.text(max_size=9), answer=st.text(max_size=9))))
-def test_what_is_distinct_stays_so_and_keeps_its_order(pairs: list[QuestionPair]) -> None:
+def test_removing_duplicates_is_idempotent_and_keeps_the_order(pairs: list[QuestionPair]) -> None:
     once = remove_duplicate_questions(pairs)
     assert remove_duplicate_questions([*once, *pairs]) == once
     places = [pairs.index(one) for one in once]
@@ -185,11 +185,11 @@ def test_what_is_distinct_stays_so_and_keeps_its_order(pairs: list[QuestionPair]
 
 
 @given(st.lists(st.builds(QuestionPair, question=st.text(max_size=9), answer=st.text(max_size=9))))
-def test_pairs_written_down_are_read_as_they_were(pairs: list[QuestionPair]) -> None:
+def test_stored_pairs_are_read_back_unchanged(pairs: list[QuestionPair]) -> None:
     assert from_json(to_json(pairs)) == tuple(pairs)
 
 
-def test_the_recipe_knows_how_many_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_depends_on_the_number_of_requested_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = ("text", ()), ("text " * 2000, ("heading",))
     assert build_recipe_name("questions", *(build_prompt(*one) for one in samples)) == questions.RECIPE
     monkeypatch.setattr(questions, "MAX_PAIRS", 9)

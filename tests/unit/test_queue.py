@@ -1,4 +1,4 @@
-"""Pauses, quotas and summaries, as values."""
+"""Pauses, daily quotas and summaries of answers are computed correctly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pause(base: str, since: int, resumed_at: int | None = None) -> Pause:
         ([pause("shelf", 5, 7), pause(WHOLE_QUEUE, 6, 8), pause("attic", 1, 99)], None, 8),
     ],
 )
-def test_a_base_is_held_back_by_its_own_pause_and_by_that_of_all(
+def test_a_base_is_paused_by_its_own_pause_and_by_that_of_the_whole_queue(
     pauses: list[Pause], holding: str | None, over: int
 ) -> None:
     found = Pauses(pauses)
@@ -41,7 +41,7 @@ def test_a_base_is_held_back_by_its_own_pause_and_by_that_of_all(
     assert (on.base if on else None, found.last_resumed("shelf")) == (holding, over)
 
 
-def test_without_a_pause_nothing_is_held_back() -> None:
+def test_without_a_pause_no_base_is_paused() -> None:
     assert (NO_PAUSES.active_pause("shelf"), NO_PAUSES.last_resumed("shelf")) == (None, 0)
 
 
@@ -51,7 +51,7 @@ def test_without_a_pause_nothing_is_held_back() -> None:
         (0, 0, 3, 1),
         (12, 2, 1, 1),
         (23.999, 3, 0, 1),
-        (12, 9, 0, 1),  # the number was lowered meanwhile
+        (12, 9, 0, 1),  # the quota was lowered during the day
         (24, 3, 3, 2),
         (100, 3, 3, 5),
         (-1, 3, 0, 1),  # the clock was set back

@@ -1,4 +1,4 @@
-"""Reading without a cage: what a file is, how it is decoded and cleaned, which containers are refused."""
+"""Readers detect the format of a file, decode and clean its text, and refuse dangerous containers (no sandbox here)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TestPlainText:
         assert (found.text, found.title, found.pages, found.warnings) == (SENTENCE, None, (), ())
         assert found.metadata == {"mime": "text/plain"}
 
-    def test_text_is_read_without_a_child(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_text_is_read_without_a_child_process(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reading, "SHARED_SANDBOX", None)
         assert self.read(tmp_path, b"x" * 1000).text == "x" * 1000
 
@@ -80,7 +80,7 @@ class TestPlainText:
         assert self.read(tmp_path, front, "a.md").title == "Herons"
         assert self.read(tmp_path, front.replace(b"title", b"other"), "a.md").title == "Other"
 
-    def test_source_code_names_its_language(self, tmp_path: Path) -> None:
+    def test_the_metadata_of_source_code_name_its_language(self, tmp_path: Path) -> None:
         found = self.read(tmp_path, b"# not a title\nprint(1)\n", "main.py")
         assert found.metadata == {"mime": "text/x-python", "programming_language": "python"}
         assert (found.title, found.text) == (None, "# not a title\nprint(1)")
@@ -89,13 +89,13 @@ class TestPlainText:
         bomb = b'<!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><x>&b;</x>'
         assert self.read(tmp_path, bomb, "a.xml").text == bomb.decode()
 
-    def test_a_guessed_encoding_is_mentioned(self, tmp_path: Path) -> None:
+    def test_a_guessed_encoding_is_reported_as_a_warning(self, tmp_path: Path) -> None:
         found = self.read(tmp_path, FRENCH.encode("latin-1"))
         assert found.text + "\n" == FRENCH
         assert "cp1252" in found.warnings[0]
 
     @pytest.mark.parametrize("data", [b"", b" \n\t\r\n", b"--- *** ---", b"\xef\xbb\xbf"])
-    def test_what_has_no_words_is_refused(self, tmp_path: Path, data: bytes) -> None:
+    def test_a_file_without_words_is_refused(self, tmp_path: Path, data: bytes) -> None:
         refused(lambda: self.read(tmp_path, data), "no_text")
 
     def test_more_bytes_than_allowed_are_refused(self, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ class TestPlainText:
 
 
 class TestPaths:
-    def test_a_missing_file_is_named_missing(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_reported_as_missing(self, tmp_path: Path) -> None:
         refused(lambda: read(tmp_path / "gone", "gone.txt"), "file_missing")
         refused(lambda: read(tmp_path / "no\0where", "a.txt"), "file_missing")
         refused(lambda: read(kept(tmp_path, b"x") / "below", "a.txt"), "file_missing")
@@ -136,7 +136,7 @@ class TestPaths:
     def test_a_device_is_refused(self) -> None:
         refused(lambda: read(Path("/dev/zero"), "a.txt"), "not_a_file")
 
-    def test_a_pipe_is_refused_and_not_waited_for(self, tmp_path: Path) -> None:
+    def test_a_pipe_is_refused_without_blocking(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         refused(lambda: read(tmp_path / "pipe", "a.txt"), "not_a_file")
 
@@ -151,7 +151,7 @@ class TestPaths:
         (tmp_path / "b").symlink_to(tmp_path / "a")
         refused(lambda: read(tmp_path / "a", "a.txt"), "not_a_file")
 
-    def test_a_failing_disk_is_not_held_against_the_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_disk_error_is_transient(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = kept(tmp_path, b"words")
 
         def fail(*_: object, **__: object) -> None:
@@ -162,7 +162,9 @@ class TestPaths:
             read(path, "a.txt")
         assert caught.value.code == "file_unavailable"
 
-    def test_a_forbidden_file_is_told_so(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_without_read_permission_is_reported_as_such(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         path = kept(tmp_path, b"words")
 
         def forbid(*_: object, **__: object) -> None:
@@ -204,7 +206,7 @@ class TestDecoding:
         ("text", "encoding"),
         [(CHINESE, "gb18030"), (JAPANESE, "shift_jis"), (JAPANESE, "euc_jp"), (FRENCH, "latin-1")],
     )
-    def test_the_commonest_encodings_need_no_library(
+    def test_common_encodings_are_decoded_without_a_library(
         self, text: str, encoding: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def missing(_: str) -> None:
@@ -213,22 +215,22 @@ class TestDecoding:
         monkeypatch.setattr(decoding, "import_module", missing)
         assert decoding.decode(text.encode(encoding)).text == text
 
-    def test_a_few_foreign_words_in_much_english_are_found(self) -> None:
+    def test_a_few_foreign_words_in_a_long_english_text_are_decoded(self) -> None:
         data = b"Plain English words. " * 20_000 + CHINESE.encode("gb18030")
         assert decoding.decode(data).text.endswith(CHINESE)
 
     def test_utf8_that_was_cut_within_a_character_is_still_utf8(self) -> None:
         assert decoding.decode(CHINESE.encode()[:-2]).text.startswith(CHINESE[:-3])
 
-    def test_one_accent_at_the_end_is_not_taken_for_cut_utf8(self) -> None:
+    def test_an_accented_last_letter_is_not_decoded_as_cut_utf8(self) -> None:
         assert decoding.decode("un café".encode("latin-1")).text == "un café"
 
-    def test_a_declared_encoding_is_believed_if_it_fits(self) -> None:
+    def test_a_declared_encoding_is_used_if_it_fits(self) -> None:
         assert decoding.decode("Ł".encode("iso8859_2"), "iso8859_2").text == "Ł"
         assert decoding.decode(CHINESE.encode(), "ascii").text == CHINESE
 
     @pytest.mark.parametrize("declared", ["base64", "no-such-codec", "utf-16", "undefined", "idna", "a\0b"])
-    def test_a_strange_declaration_is_ignored(self, declared: str) -> None:
+    def test_an_invalid_declared_encoding_is_ignored(self, declared: str) -> None:
         assert decoding.decode(b"caf\xe9 noir", declared).text == "café noir"
 
     @pytest.mark.parametrize(
@@ -255,21 +257,21 @@ class TestCleaning:
     def test_line_ends_become_newlines(self) -> None:
         assert clean("a\r\nb\rc\x0cd\u2028e") == "a\nb\nc\nd\ne"
 
-    def test_controls_and_lone_surrogates_are_dropped(self) -> None:
+    def test_control_characters_and_lone_surrogates_are_dropped(self) -> None:
         assert clean("a\0b\x02c\ud800d\x1be\ufefff\x9bg\th") == "abcdefg\th"
 
     def test_text_in_ascii_is_cleaned_like_any_other(self) -> None:
         text = bytes(range(128)).decode() * 2
         assert clean(text) == clean(text + "é").removesuffix("é")
 
-    def test_trailing_blanks_and_empty_ends_are_dropped(self) -> None:
+    def test_trailing_blanks_and_blank_lines_at_both_ends_are_dropped(self) -> None:
         assert clean("\n\n  a \t\n b\u00a0\n\n") == "  a\n b"
 
     def test_cleaning_is_linear(self) -> None:
         assert clean(" " * 2_000_000 + "x") == " " * 2_000_000 + "x"
 
     @given(st.text())
-    def test_clean_text_stays_as_it_is(self, text: str) -> None:
+    def test_cleaning_is_idempotent(self, text: str) -> None:
         assert clean(clean(text)) == clean(text)
 
     @pytest.mark.parametrize(
@@ -290,7 +292,7 @@ class TestCleaning:
     @pytest.mark.parametrize(
         "made_up", ["Untitled", "(anonymous)", "PowerPoint Presentation", "Slide 1", "", "  ", "--"]
     )
-    def test_what_programs_make_up_is_no_title(self, made_up: str) -> None:
+    def test_a_placeholder_title_is_dropped(self, made_up: str) -> None:
         assert cleaning.drop_placeholder(made_up) is None
 
     def test_metadata_become_one_short_line(self) -> None:
@@ -328,13 +330,13 @@ class TestKinds:
             (b"words", "", formats.TEXT),
         ],
     )
-    def test_the_content_decides_before_the_name(self, head: bytes, name: str, kind: FileFormat) -> None:
+    def test_the_content_decides_the_format_before_the_name(self, head: bytes, name: str, kind: FileFormat) -> None:
         assert identify_format(head, name) == kind
 
     def test_unknown_binary_data_are_refused(self) -> None:
         refused(lambda: identify_format(b"\x89PNG\r\n\x1a\n\0\0\0\r", "picture.png"), "unsupported_format")
 
-    def test_binary_data_that_claim_to_be_a_document_are_damaged(self) -> None:
+    def test_binary_data_with_the_name_of_a_document_are_reported_as_unreadable(self) -> None:
         refused(lambda: identify_format(bytes(range(256)), "report.pdf"), "unreadable")
 
     @pytest.mark.parametrize(
@@ -347,7 +349,7 @@ class TestKinds:
             ({"META-INF/container.xml"}, b"", formats.EPUB),
         ],
     )
-    def test_a_zip_is_known_by_what_is_inside(self, names: set[str], mime: bytes, kind: FileFormat) -> None:
+    def test_a_zip_file_is_identified_by_its_entries(self, names: set[str], mime: bytes, kind: FileFormat) -> None:
         assert formats.identify_zip(names, mime) == kind
 
     def test_any_other_archive_is_refused(self) -> None:
@@ -362,46 +364,46 @@ class TestCompoundFiles:
         names = [f"Stream {number}" for number in range(20)]
         assert root_names(io.BytesIO(compound(*names))) == set(names)
 
-    def test_the_root_tells_what_it_is(self) -> None:
+    def test_the_streams_under_the_root_identify_the_format(self) -> None:
         assert self.kind("1Table", "WordDocument", name="x.xls") == formats.DOC
         assert self.kind("Workbook") == formats.XLS
         assert self.kind("PowerPoint Document") == formats.PPT
         assert self.kind("__properties_version1.0", "WordDocument") == formats.MSG
 
     @pytest.mark.parametrize("protected", ["EncryptedPackage", "EncryptedSummary", "\tDRMContent"])
-    def test_what_is_protected_is_refused(self, protected: str) -> None:
+    def test_an_encrypted_file_is_refused(self, protected: str) -> None:
         refused(lambda: self.kind("WordDocument", protected), "encrypted")
 
-    def test_a_broken_root_leaves_it_to_the_name(self) -> None:
+    def test_with_a_broken_root_the_name_decides_the_format(self) -> None:
         assert formats.identify_ole(io.BytesIO(compound("WordDocument")[:600]), "x.doc") == formats.DOC
         refused(lambda: self.kind("Something", name="x.bin"), "unsupported_format")
 
     @given(st.binary(max_size=600))
-    def test_broken_directories_end(self, data: bytes) -> None:
+    def test_reading_a_broken_directory_terminates(self, data: bytes) -> None:
         whole = compound("WordDocument", "1Table", "Data", "CompObj", "More")
         for broken in (data, whole[:76] + data, whole[:512] + data, whole[:1024] + data):
             root_names(io.BytesIO(broken))
 
 
 class TestArchives:
-    """What is refused before anything is parsed."""
+    """Archives are inspected, and refused if dangerous, before anything in them is parsed."""
 
     def inspect(self, folder: Path, data: bytes, limits: ReadLimits | None = None) -> FileFormat:
         return archives.inspect_zip(kept(folder, data), limits or ReadLimits())
 
-    def test_a_document_passes(self, tmp_path: Path) -> None:
+    def test_a_normal_document_is_accepted(self, tmp_path: Path) -> None:
         assert self.inspect(tmp_path, docx(SENTENCE)) == formats.DOCX
 
-    def test_too_much_in_all_is_refused(self, tmp_path: Path) -> None:
+    def test_entries_that_are_too_large_in_total_are_refused(self, tmp_path: Path) -> None:
         data = docx(extra={f"word/{n}": os.urandom(1000) for n in range(10)})
         assert self.inspect(tmp_path, data, ReadLimits(expanded=20_000))
         refused(lambda: self.inspect(tmp_path, data, ReadLimits(expanded=10_000)), "too_large")
 
-    def test_what_shrinks_like_a_bomb_is_refused(self, tmp_path: Path) -> None:
+    def test_a_large_entry_with_a_very_high_compression_ratio_is_refused(self, tmp_path: Path) -> None:
         data = docx(extra={"word/zeros": bytes(archives.RATIO_CHECK_BYTES + 1)})
         refused(lambda: self.inspect(tmp_path, data), "too_large")
 
-    def test_small_entries_may_shrink_as_they_like(self, tmp_path: Path) -> None:
+    def test_a_small_entry_may_have_any_compression_ratio(self, tmp_path: Path) -> None:
         assert self.inspect(tmp_path, docx(extra={"word/zeros": bytes(archives.RATIO_CHECK_BYTES // 2)}))
 
     def test_very_many_entries_are_refused(self, tmp_path: Path) -> None:
@@ -429,14 +431,14 @@ class TestArchives:
     @pytest.mark.parametrize("encoding", ["ascii", "utf-16-le", "utf-16-be"])
     def test_xml_that_declares_entities_is_refused(self, tmp_path: Path, encoding: str) -> None:
         bomb = "x" * archives.PIECE + '<!DOCTYPE x [<!ENTITY a "aaaa">]>'
-        for padding in (0, 4, 9):  # the declaration may lie across two pieces
+        for padding in (0, 4, 9):  # the declaration may cross the boundary of two pieces
             entry = bomb[padding + 20 :].encode(encoding)
             refused(lambda entry=entry: self.inspect(tmp_path, docx(extra={"word/x.xml": entry})), "reader_failed")  # type: ignore[misc]
 
-    def test_pictures_may_say_what_they_like(self, tmp_path: Path) -> None:
+    def test_images_may_contain_entity_declarations(self, tmp_path: Path) -> None:
         assert self.inspect(tmp_path, docx(extra={"word/media/x.svg": b'<!ENTITY a "b">'})) == formats.DOCX
 
-    def test_a_protected_archive_is_refused(self, tmp_path: Path) -> None:
+    def test_an_encrypted_archive_is_refused(self, tmp_path: Path) -> None:
         data = bytearray(docx(SENTENCE))
         for signature, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
             at = data.find(signature)
@@ -444,29 +446,31 @@ class TestArchives:
         refused(lambda: self.inspect(tmp_path, bytes(data)), "encrypted")
 
     @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-    def test_packing_that_documents_do_not_use_is_refused(self, tmp_path: Path, method: int) -> None:
+    def test_an_unusual_compression_method_is_refused(self, tmp_path: Path, method: int) -> None:
         refused(lambda: self.inspect(tmp_path, packed({"word/document.xml": "<x/>"}, method)), "reader_failed")
 
     @pytest.mark.parametrize("length", [4, 30, 100, 500])
-    def test_what_is_cut_off_is_refused(self, tmp_path: Path, length: int) -> None:
+    def test_a_truncated_archive_is_refused(self, tmp_path: Path, length: int) -> None:
         refused(lambda: self.inspect(tmp_path, docx(SENTENCE)[:length]), "unreadable")
 
     @pytest.mark.parametrize("place", [b"\xff\xff\xff\x7f", bytes(4)], ids=["behind", "before"])
-    def test_a_position_outside_the_file_is_damage_and_no_fault_of_the_disk(self, tmp_path: Path, place: bytes) -> None:
-        """The place of the list says how far all entries are shifted: a wrong one puts them outside the file."""
+    def test_a_position_outside_the_file_is_reported_as_damage_and_not_as_a_disk_error(
+        self, tmp_path: Path, place: bytes
+    ) -> None:
+        """The offset of the directory shifts all entries. A wrong offset puts them outside the file."""
         data = bytearray(b"shifted" + docx(SENTENCE))
         end = data.rfind(b"PK\x05\x06")
         data[end + 16 : end + 20] = place
         refused(lambda: self.inspect(tmp_path, bytes(data)), "unreadable")
 
     @pytest.mark.parametrize("place", [8, 24])  # flags, size
-    def test_an_entry_that_is_described_in_two_ways_is_damaged(self, tmp_path: Path, place: int) -> None:
+    def test_an_entry_with_two_contradicting_descriptions_is_refused(self, tmp_path: Path, place: int) -> None:
         data = bytearray(docx(SENTENCE))
-        data[data.find(b"PK\x01\x02") + place + (3 if place == 24 else 0)] |= 0x41  # protected, or 1 GiB
+        data[data.find(b"PK\x01\x02") + place + (3 if place == 24 else 0)] |= 0x41  # encrypted, or 1 GiB
         refused(lambda: self.inspect(tmp_path, bytes(data)), "unreadable")
 
     @given(st.integers(0, 700), st.binary(min_size=1, max_size=8))
-    def test_broken_archives_are_refused_in_an_orderly_way(self, place: int, damage: bytes) -> None:
+    def test_a_broken_archive_raises_no_unexpected_error(self, place: int, damage: bytes) -> None:
         data = docx(SENTENCE)
         broken = data[:place] + damage + data[place + len(damage) :]
         with tempfile.TemporaryDirectory() as folder, suppress(Permanent):
@@ -477,7 +481,7 @@ class TestOwnReaders:
     def read(self, kind: FileFormat, folder: Path, data: bytes) -> ExtractedText:
         return read_in_process(kind, kept(folder, data), "sample", ReadLimits())
 
-    def test_a_notebook_keeps_prose_code_and_what_was_printed(self, tmp_path: Path) -> None:
+    def test_a_notebook_keeps_prose_code_and_printed_output(self, tmp_path: Path) -> None:
         printed: list[dict[str, object]] = [
             {"output_type": "stream", "text": ["42\n"]},
             {"data": {"image/png": "AAAA"}},
@@ -493,7 +497,7 @@ class TestOwnReaders:
         found = self.read(formats.NOTEBOOK, tmp_path, notebook(("code", "x"), outputs=[{"text": "y" * 100_000}]))
         assert len(found.text) < 3000
 
-    def test_code_with_fences_stays_within_its_fence(self, tmp_path: Path) -> None:
+    def test_code_that_contains_fences_is_enclosed_in_a_longer_fence(self, tmp_path: Path) -> None:
         found = self.read(formats.NOTEBOOK, tmp_path, notebook(("code", "a = '''\n```\n# not a title\n```'''")))
         assert found.text.startswith("````python\n")
         assert found.title is None
@@ -505,7 +509,7 @@ class TestOwnReaders:
     def test_an_empty_notebook_has_no_text(self, tmp_path: Path) -> None:
         refused(lambda: self.read(formats.NOTEBOOK, tmp_path, notebook()), "no_text")
 
-    def test_a_message_keeps_its_lines(self, tmp_path: Path) -> None:
+    def test_a_message_keeps_its_headers_and_line_breaks(self, tmp_path: Path) -> None:
         mail = (
             b"From: =?utf-8?q?J=C3=BCrgen?= <j@example.com>\r\nTo: a@example.com\r\nSubject: Herons\r\n"
             b"Date: Mon, 1 Jan 2024 10:00:00 +0000\r\nContent-Type: text/plain; charset=gb18030\r\n\r\n"
@@ -537,7 +541,7 @@ class TestOwnReaders:
         try:
             self.read(formats.MAIL, tmp_path, mail)
         except Permanent as refusal:
-            assert refusal.code in {"unreadable", "no_text"}  # noqa: PT017 - either is right, nothing else
+            assert refusal.code in {"unreadable", "no_text"}  # noqa: PT017 - reading may also succeed
 
     def test_slides_are_read_in_their_order(self, tmp_path: Path) -> None:
         words = [f"Slide of heron {number}" for number in range(1, 12)]
@@ -554,11 +558,11 @@ class TestOwnReaders:
 
 
 class TestAnswersOfAChild:
-    """What comes out of the cage is believed only as far as its shape is right."""
+    """A reply of the sandbox is used only if it has the right shape."""
 
     HEAD: ClassVar[dict[str, object]] = {"title": "t", "pages": [0, 99], "metadata": {"a": "b"}, "warnings": ["w"]}
 
-    def test_a_reading_is_built_from_an_answer(self) -> None:
+    def test_a_valid_reply_becomes_an_extracted_text(self) -> None:
         found = reading._parse_reply(SandboxReply(dict(self.HEAD), bytearray("é".encode())), ReadLimits())
         assert (found.text, found.title, found.pages, found.warnings) == ("é", "t", (0, 1), ("w",))
 
@@ -568,13 +572,13 @@ class TestAnswersOfAChild:
         )
 
     @pytest.mark.parametrize("change", [{"pages": "x"}, {"pages": None}, {"metadata": []}, {"warnings": 3}])
-    def test_a_head_of_the_wrong_shape_is_refused(self, change: dict[str, object]) -> None:
+    def test_a_header_of_the_wrong_shape_is_refused(self, change: dict[str, object]) -> None:
         refused(
             lambda: reading._parse_reply(SandboxReply({**self.HEAD, **change}, bytearray()), ReadLimits()),
             "reader_crashed",
         )
 
-    def test_a_body_that_is_no_text_is_refused(self) -> None:
+    def test_a_body_that_is_not_utf8_is_refused(self) -> None:
         refused(
             lambda: reading._parse_reply(SandboxReply(dict(self.HEAD), bytearray(b"\xff")), ReadLimits()),
             "reader_crashed",
@@ -585,7 +589,7 @@ class TestPages:
     def blocks(self, *pages: str) -> list[dict[str, object]]:
         return [{"page": n, "content": {"node_type": "paragraph", "text": text}} for n, text in enumerate(pages, 1)]
 
-    def test_a_page_begins_where_its_first_letters_stand(self) -> None:
+    def test_a_page_starts_at_its_first_letters(self) -> None:
         text = "# One heron\n\n**stands** still.\n\n- Two herons fly."
         starts = page_starts(text, self.blocks("One heron\nstands\nstill.", "Two her\x02ons fly."))
         assert [text[start : start + 5] for start in starts] == ["# One", "- Two"]
@@ -594,7 +598,7 @@ class TestPages:
         text = "First page.\n\nThird page."
         assert page_starts(text, [*self.blocks("First page."), *self.blocks("", "", "Third page.")[2:]]) == (0, 13, 13)
 
-    def test_pages_that_begin_alike_are_told_apart(self) -> None:
+    def test_pages_with_the_same_beginning_are_distinguished(self) -> None:
         head = "The annual report of the heron society, volume"
         text = f"{head} one is long enough.\n\n{head} two."
         assert page_starts(text, self.blocks(f"{head} one is long enough.", f"{head} two."))[1] == text.rindex(head)
@@ -603,12 +607,12 @@ class TestPages:
         text = "aaaa bbbb\n\ncccc dddd"
         assert page_starts(text, self.blocks("aaaa bbbb", "zzzz", "cccc dddd")) == (0, 11, 11)
 
-    def test_pages_never_go_back(self) -> None:
+    def test_page_starts_never_decrease(self) -> None:
         text = "b\n\na\n\nb"
         starts = page_starts(text, self.blocks("a", "b", "a", "", "b"))
         assert list(starts) == sorted(starts)
 
-    def test_no_blocks_make_no_pages(self) -> None:
+    def test_without_blocks_there_are_no_pages(self) -> None:
         assert page_starts("text", []) == ()
 
 
@@ -634,7 +638,7 @@ class TestRefusals:
     )
 
     @pytest.mark.parametrize("refusal", ALL, ids=lambda refusal: str(refusal)[:40])
-    def test_each_says_what_happened_and_what_to_do_next(self, refusal: WorkError) -> None:
+    def test_each_refusal_states_what_happened_and_what_to_do_next(self, refusal: WorkError) -> None:
         sentences = str(refusal).split(". ")
         assert len(sentences) >= 2
         assert str(refusal).endswith((".", "retry."))

@@ -1,4 +1,4 @@
-"""What follows from an attempt to deliver, and what proves where a message comes from."""
+"""Webhook deliveries are retried by the policy, and signatures prove who sent a message."""
 
 from __future__ import annotations
 
@@ -54,17 +54,19 @@ LAST = len(RETRY_DELAYS) + 1
         (AttemptResult(reason="refused_address"), LAST, GIVEN_UP, timedelta()),
     ],
 )
-def test_what_follows(answer: AttemptResult, attempts: int, verdict: AttemptOutcome, wait: timedelta) -> None:
+def test_the_result_of_an_attempt_decides_what_follows(
+    answer: AttemptResult, attempts: int, verdict: AttemptOutcome, wait: timedelta
+) -> None:
     assert decide_retry(answer, attempts, 0.0) == Decision(outcome=verdict, delay=wait)
 
 
-def test_chance_only_lengthens_a_wait() -> None:
+def test_jitter_only_lengthens_a_delay() -> None:
     first = [decide_retry(AttemptResult.from_status(500), 1, chance).delay for chance in (0.0, 0.5, 0.999)]
     assert first == sorted(first)
     assert RETRY_DELAYS[0] == first[0] < first[-1] < RETRY_DELAYS[0] * (1 + JITTER)
 
 
-def test_the_waits_are_three_days_together_and_a_receiver_that_never_succeeds_is_hopeless_then() -> None:
+def test_all_delays_together_last_until_an_endpoint_that_always_fails_is_disabled() -> None:
     assert DISABLE_AFTER <= sum(RETRY_DELAYS, timedelta()) < DISABLE_AFTER + 6 * HOUR
     assert LAST >= MIN_FAILURES_TO_DISABLE
 
@@ -78,31 +80,28 @@ def test_the_waits_are_three_days_together_and_a_receiver_that_never_succeeds_is
         (MIN_FAILURES_TO_DISABLE + 5, 4, True),
     ],
 )
-def test_a_receiver_is_hopeless_after_many_failures_over_days(failures: int, days: float, lost: bool) -> None:
+def test_an_endpoint_is_disabled_after_many_failures_over_days(failures: int, days: float, lost: bool) -> None:
     now = Moment(1_800_000_000_000_000)
     assert should_disable(failures, Moment(now - micros(timedelta(days=days))), now) is lost
 
 
-def test_one_that_does_not_fail_is_not_hopeless() -> None:
+def test_an_endpoint_that_does_not_fail_is_not_disabled() -> None:
     assert not should_disable(1000, None, Moment(1))
-
-
-# ---------------------------------------------------------------- signatures
 
 
 def verified(secret: str, headers: dict[str, str], body: bytes) -> object:
     return Verifier(secret).verify(body, headers)
 
 
-def test_signatures_are_those_of_the_standard() -> None:
-    # The example of the reference implementation.
+def test_signatures_match_the_standard() -> None:
+    # The example comes from the reference implementation.
     signed = sign(
         ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
     )
     assert signed["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-def test_each_live_secret_signs_and_no_other() -> None:
+def test_every_valid_secret_signs_a_message_and_no_other_does() -> None:
     one, two, three, body = new_secret(), new_secret(), new_secret(), json.dumps({"ключ": "ä"}).encode()
     headers = sign([one, two], new_message_id(), int(time.time()), body)
     assert verified(one, headers, body) == verified(two, headers, body) == {"ключ": "ä"}
@@ -111,7 +110,7 @@ def test_each_live_secret_signs_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("change", ["body", "id", "time", "old"])
-def test_what_was_altered_or_is_old_is_seen(change: str) -> None:
+def test_an_altered_or_old_message_fails_verification(change: str) -> None:
     secret, body, now = new_secret(), b'{"a": 1}', int(time.time())
     headers = sign([secret], "msg_1", now - 301 if change == "old" else now, body)
     if change == "id":
@@ -122,6 +121,6 @@ def test_what_was_altered_or_is_old_is_seen(change: str) -> None:
         verified(secret, headers, b'{"a": 2}' if change == "body" else body)
 
 
-def test_secrets_and_messages_are_never_the_same() -> None:
+def test_secrets_and_message_ids_are_unique() -> None:
     assert len({new_secret() for _ in range(100)} | {new_message_id() for _ in range(100)}) == 200
     assert len(base64.b64decode(new_secret().removeprefix(PREFIX))) == 32

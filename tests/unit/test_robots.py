@@ -1,4 +1,4 @@
-"""What a site asks of programs."""
+"""The rules of a robots.txt file are obeyed."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_the_longest_rule_that_matches_decides(agent: str, target: str, allowed:
 @pytest.mark.parametrize(
     "text", ["", "\x00\xff", "Disallow: /", "User-agent: *\nDisallow:", "User-agent *\nDisallow /"]
 )
-def test_no_rules_allow_everything(text: str) -> None:
+def test_a_file_without_valid_rules_allows_everything(text: str) -> None:
     assert Robots.parse(text, "Holdfast").allows("/anything")
 
 
-def test_a_rule_made_to_keep_us_busy_does_not() -> None:
+def test_a_rule_with_many_wildcards_is_matched_quickly() -> None:
     robots = Robots.parse("User-agent: *\nDisallow: /" + "*a" * 200 + "$", "Holdfast")
     began = time.process_time()
     assert robots.allows("/" + "a" * 2000 + "b")

@@ -1,4 +1,4 @@
-"""What a document needs when its base wants something else: a table of cases."""
+"""A rollout plans for each document what to build, to drop or to wait for."""
 
 from __future__ import annotations
 
@@ -88,6 +88,6 @@ CASES: dict[str, tuple[list[DocumentSlot], DocumentPlan]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_document_needs(case: str) -> None:
+def test_a_rollout_plans_what_a_document_needs(case: str) -> None:
     slots, expected = CASES[case]
     assert plan_document(slots, TARGET) == expected

@@ -1,4 +1,4 @@
-"""The table of routes fits the service methods that it names."""
+"""Every row in the table of routes fits the service method that it names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from holdfast.service.routes import PATH_PARAMS, ROUTES, Route
 
 ROWS = [route for routes in ROUTES.values() for route in routes]
-# A response may be larger than what a program usually reads; the library wants the cursor to be named.
+# HTTP returns more text per response by default than the library. The library requires a cursor.
 OTHER_DEFAULTS = {("read_text", "length"), ("list_events_after", "cursor")}
 
 
@@ -32,6 +32,6 @@ def test_a_default_is_the_same_over_http_and_in_the_library(route: Route) -> Non
             assert param.default == parameters[route.arguments.get(param.name, param.name)].default, param.name
 
 
-def test_every_name_and_every_request_is_there_once() -> None:
+def test_every_name_and_every_request_occurs_once() -> None:
     assert len({route.name for route in ROWS}) == len({route.request for route in ROWS}) == len(ROWS)
     assert len({route.call for route in ROWS}) == len(ROWS)

@@ -1,4 +1,4 @@
-"""Every number and address: its default, how it is read, and what is refused."""
+"""Every setting has its documented default, is read from its variable and is refused if it is invalid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.settings import ENV_PREFIX, Settings
 NAMES = [one.name for one in fields(Settings)]
 NUMBERS = [one.name for one in fields(Settings) if isinstance(one.default, int | float)]
 
-# The numbers of the design, in its own units.
+# A second, independent copy of the documented defaults.
 DEFAULTS = {
     "home": str(Path.home() / ".local/share/holdfast"),
     "database": f"sqlite:///{Path.home()}/.local/share/holdfast/holdfast.db",
@@ -67,20 +67,20 @@ DEFAULTS = {
     "chat_price_written": None,
 }
 PRICES = [name for name, default in DEFAULTS.items() if default is None]
-PAIRS = [{f"{purpose}_url", f"{purpose}_model"} for purpose in ("embedding", "chat")]  # set together or not at all
+PAIRS = [{f"{purpose}_url", f"{purpose}_model"} for purpose in ("embedding", "chat")]  # set both or neither
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_default_is_the_number_of_the_design(name: str) -> None:
+def test_every_default_is_the_documented_value(name: str) -> None:
     assert getattr(Settings(), name) == DEFAULTS[name]
 
 
 @pytest.mark.parametrize("one", fields(Settings), ids=lambda one: one.name)
-def test_every_setting_has_a_meaning(one: Any) -> None:
+def test_every_setting_has_a_description(one: Any) -> None:
     assert len(one.metadata["meaning"].split()) > 1
 
 
-def test_the_rules_are_made_of_the_settings() -> None:
+def test_the_rules_are_derived_from_the_settings() -> None:
     assert Settings().rules == Rules()
     rules = Settings(
         lease=timedelta(seconds=7),
@@ -109,18 +109,15 @@ def test_a_worker_stops_itself_before_its_lease_can_have_ended() -> None:
     assert Settings().rules.renewal_timeout == timedelta(seconds=105)
 
 
-# ---------------------------------------------------------------- reading
-
-
 def read(**settings: str) -> Settings:
     return Settings.from_environment({ENV_PREFIX + name.upper(): text for name, text in settings.items()})
 
 
-def test_nothing_set_gives_the_defaults() -> None:
+def test_without_variables_every_setting_has_its_default() -> None:
     assert Settings.from_environment({"PATH": "/bin", "LEASE": "1", "holdfast_lease": "1"}) == Settings()
 
 
-def test_the_environment_of_the_process_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_argument_the_environment_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_WORKERS", "17")
     assert Settings.from_environment().workers == 17
 
@@ -149,7 +146,7 @@ def test_a_duration_that_cannot_be_read_is_refused_with_an_example(text: str) ->
         read(retention=text)
 
 
-def test_a_duration_longer_than_any_calendar_is_refused() -> None:
+def test_a_duration_beyond_the_range_of_the_calendar_is_refused() -> None:
     with pytest.raises(BadSettings, match="HOLDFAST_RETENTION"):
         read(retention="999999999999d")
 
@@ -173,7 +170,7 @@ def test_a_price_is_a_number_or_not_known(name: str) -> None:
             read(**{name: nonsense})
 
 
-def test_numbers_and_addresses_are_read_in_the_manner_of_their_default() -> None:
+def test_the_type_of_a_default_decides_how_a_variable_is_parsed() -> None:
     settings = read(workers="8", backoff_jitter="0.5", database="postgresql+psycopg://db/holdfast", scheduler="inline")
     assert (settings.workers, settings.backoff_jitter) == (8, 0.5)
     assert (settings.database, settings.scheduler) == ("postgresql+psycopg://db/holdfast", "inline")
@@ -199,18 +196,18 @@ def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["keys", "log"])
-def test_a_word_that_means_nothing_is_refused_with_those_that_do(name: str) -> None:
+def test_an_invalid_choice_is_refused_with_the_valid_choices(name: str) -> None:
     with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is 'loud'; write (auto or on|debug, info)"):
         read(**{name: "loud"})
 
 
 @pytest.mark.parametrize("name", [name for pair in PAIRS for name in sorted(pair)])
-def test_an_endpoint_needs_its_model_and_a_model_its_endpoint(name: str) -> None:
+def test_an_endpoint_and_its_model_are_set_together_or_not_at_all(name: str) -> None:
     with pytest.raises(BadSettings, match="go together: set both or neither"):
         read(**{name: "something"})
 
 
-def test_a_key_is_not_shown() -> None:
+def test_keys_and_passwords_are_not_shown() -> None:
     settings = read(embedding_key="secret-one", chat_key="secret-two", database="postgresql://me:secret-three@db/one")
     assert "secret" not in repr(settings)
     assert "@db/one" in repr(settings)
@@ -222,8 +219,6 @@ def test_an_unknown_variable_is_refused_and_the_known_ones_named() -> None:
         read(leese="5")
     assert all(ENV_PREFIX + name.upper() in str(refused.value) for name in NAMES)
 
-
-# ---------------------------------------------------------------- contradictions
 
 SECOND = timedelta(seconds=1)
 
@@ -238,7 +233,7 @@ SECOND = timedelta(seconds=1)
         ({"backoff": timedelta(hours=1)}, "HOLDFAST_BACKOFF (1:00:00)", "HOLDFAST_BACKOFF_CAP (0:15:00)"),
     ],
 )
-def test_a_contradiction_is_refused_with_a_sentence_that_names_both(
+def test_two_contradicting_settings_are_refused_with_a_message_that_names_both(
     settings: dict[str, Any], first: str, second: str
 ) -> None:
     with pytest.raises(BadSettings, match=re.escape(f"{first} must be shorter than {second}: ")) as refused:
@@ -258,7 +253,7 @@ def test_a_contradiction_is_refused_with_a_sentence_that_names_both(
     ],
     ids=str,
 )
-def test_what_just_does_not_contradict_is_taken(settings: dict[str, Any]) -> None:
+def test_settings_just_inside_the_limits_are_accepted(settings: dict[str, Any]) -> None:
     taken = Settings(**settings)
     assert {name: getattr(taken, name) for name in settings} == settings
 
@@ -267,7 +262,7 @@ def test_what_just_does_not_contradict_is_taken(settings: dict[str, Any]) -> Non
     "name", ["heartbeat", "stall", "overtaken", "period", "ring_again", "backoff", "lock_held_delay", "retention"]
 )
 @pytest.mark.parametrize("nothing", [timedelta(), -SECOND])
-def test_a_duration_of_nothing_is_refused(name: str, nothing: timedelta) -> None:
+def test_a_duration_of_zero_or_less_is_refused(name: str, nothing: timedelta) -> None:
     with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} must be longer than nothing."):
         Settings(**dict[str, Any]({name: nothing}))
 
@@ -280,12 +275,12 @@ def test_a_count_below_one_is_refused(name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("jitter", [-0.1, 1.0, float("nan")])
-def test_a_jitter_that_could_make_a_wait_vanish_is_refused(jitter: float) -> None:
+def test_a_jitter_that_could_reduce_a_delay_to_zero_is_refused(jitter: float) -> None:
     with pytest.raises(BadSettings, match=r"HOLDFAST_BACKOFF_JITTER must be from 0 to below 1"):
         Settings(backoff_jitter=jitter)
 
 
-def test_allowed_roots_are_absolute_folders_with_colons_between_them() -> None:
+def test_allowed_roots_are_absolute_paths_separated_by_colons() -> None:
     assert Settings(folder_roots="/srv/docs: /mnt/team ").allowed_roots == ["/srv/docs", "/mnt/team"]
     assert Settings().allowed_roots == []
     with pytest.raises(BadSettings, match="HOLDFAST_FOLDER_ROOTS has 'docs'; write absolute paths"):

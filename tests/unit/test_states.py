@@ -1,4 +1,4 @@
-"""The moves a slot may make, looked at as a graph."""
+"""The allowed transitions of a slot, checked as a graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ S = SlotState
 LIVE = frozenset(S) - {S.DELETING}
 GONE = None
 
-# Written out a second time, from the prose of the design: who may move what.
+# A second, independent copy of the transitions in the design.
 MOVES: dict[Verb, set[tuple[S | None, S | None]]] = {
     Verb.ADMIT: {(before, after) for before in (*LIVE, None) for after in (S.QUEUED, S.BLOCKED)},
     Verb.UNBLOCK: {(S.BLOCKED, S.QUEUED)},
@@ -53,7 +53,7 @@ def reachable(start: S | None, verbs: frozenset[Verb] = frozenset(Verb)) -> set[
     while edge:
         found |= edge
         edge = {after for verb, before, after in TRANSITIONS if verb in verbs and before in edge} - found
-        edge -= {GONE}  # whatever is made under the same name later is another slot
+        edge -= {GONE}  # a slot that is created later under the same name is another slot
     return found
 
 
@@ -62,17 +62,17 @@ def by(verb: Verb) -> set[tuple[S | None, S | None]]:
 
 
 @pytest.mark.parametrize("verb", Verb)
-def test_a_verb_makes_exactly_the_moves_of_the_design(verb: Verb) -> None:
+def test_a_verb_makes_exactly_the_documented_transitions(verb: Verb) -> None:
     assert by(verb) == MOVES[verb]
 
 
-def test_delete_is_absorbing() -> None:
+def test_a_deleting_slot_can_only_be_removed() -> None:
     assert reachable(S.DELETING) == {S.DELETING}
     assert (Verb.FORGET, S.DELETING, GONE) in TRANSITIONS
 
 
 def test_any_live_slot_can_be_deleted() -> None:
-    assert {before for before, _ in by(Verb.DELETE)} == set(S)  # what is being dropped, too
+    assert {before for before, _ in by(Verb.DELETE)} == set(S)  # including a slot that is being dropped
 
 
 @pytest.mark.parametrize("state", sorted(RESTING_STATES))
@@ -80,12 +80,12 @@ def test_a_slot_at_rest_is_moved_only_by_a_request(state: S) -> None:
     assert {verb for verb, before, _ in TRANSITIONS if before is state} == {Verb.ADMIT, Verb.DELETE}
 
 
-def test_every_state_is_reached_from_nothing() -> None:
+def test_every_state_can_be_reached_by_a_new_slot() -> None:
     assert reachable(None) == {None, *S}
 
 
 @pytest.mark.parametrize("state", sorted(ACTIVE_STATES - {S.DELETING}))
-def test_every_active_state_can_come_to_rest_without_a_person(state: S) -> None:
+def test_every_active_slot_can_come_to_rest_without_a_request(state: S) -> None:
     workers = frozenset(Verb) - {Verb.ADMIT, Verb.CANCEL, Verb.DELETE}
     assert {S.READY, S.FAILED} <= reachable(state, workers)
 
@@ -103,7 +103,7 @@ def test_only_a_claim_makes_a_slot_run() -> None:
     assert {verb for verb, _, after in TRANSITIONS if after is S.RUNNING} == {Verb.CLAIM}
 
 
-def test_what_is_blocked_is_never_claimed() -> None:
+def test_a_blocked_slot_is_never_claimed() -> None:
     assert S.BLOCKED not in {before for before, _ in by(Verb.CLAIM)}
 
 

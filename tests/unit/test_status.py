@@ -1,4 +1,4 @@
-"""What people read, compared over all combinations with a second telling of the design."""
+"""The status of an owner and the outcome of a job match a second implementation for all combinations of slots."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ S = SlotState
 
 
 def variants(states: Sequence[SlotState], jobs: Sequence[str]) -> list[Slot]:
-    """Return a slot for each state, with and without something built, something missing, in each job.
+    """Return slots in each state and job, with and without a build and with and without missing parts.
 
-    Each is once what others are built from and once what is built from it.
+    Each variant exists once as the content and once as an index that needs the content.
     """
     return [
         make_slot(state, kind, needs=needs, wanted=2, built=built, missing=missing, job=JobId(job))
@@ -40,7 +40,7 @@ def groups(kinds: Sequence[Slot], largest: int) -> Iterator[tuple[Slot, ...]]:
 
 
 def expected_status(slots: Sequence[Slot]) -> Status:
-    """Tell the status as the design does, sentence by sentence, without the code's own helpers."""
+    """Derive the status as the design describes it, without using any helper of the code."""
     active = [slot for slot in slots if slot.state in ("blocked", "queued", "running", "waiting")]
     settled = [slot for slot in slots if slot.state in ("ready", "failed", "cancelled")]
     if slots and not active and not settled:
@@ -48,7 +48,7 @@ def expected_status(slots: Sequence[Slot]) -> Status:
     for slot in active:
         if slot.state in ("running", "waiting"):
             return Status.INDEXING
-        if any(other.job == slot.job for other in settled):  # some of the job have settled, others are active
+        if any(other.job == slot.job for other in settled):  # the job has settled slots and active ones
             return Status.INDEXING
     if active:
         return Status.QUEUED
@@ -62,17 +62,17 @@ def expected_status(slots: Sequence[Slot]) -> Status:
 
 
 def whole(slot: Slot) -> bool:
-    """Tell whether a slot serves a complete result: its newest build, or an older one while a newer was cancelled."""
+    """Return whether a slot serves a complete build: its newest, or an older one if a newer one was cancelled."""
     return slot.missing == 0 and (slot.state == "ready" or (slot.state == "cancelled" and slot.built > 0))
 
 
 def searchable(slots: Sequence[Slot]) -> bool:
-    """Tell whether something is served: an index, or a slot on which no index is built."""
+    """Return whether anything is served: an index, or a slot that has no index."""
     indexes = [slot for slot in slots if slot.needs == "content"]
     return any(slot.built for slot in indexes or slots)
 
 
-def test_the_status_of_up_to_three_slots_is_what_the_design_says() -> None:
+def test_the_status_of_up_to_three_slots_matches_the_design() -> None:
     seen = set()
     for slots in groups(variants(tuple(S), ("old", "new")), 3):
         status = derive_status(slots)
@@ -91,7 +91,7 @@ def test_an_owner_without_slots_is_not_indexed() -> None:
     assert derive_status([]) is Status.NOT_INDEXED
 
 
-def test_every_status_has_its_row_and_the_last_row_takes_all() -> None:
+def test_the_status_table_has_one_row_for_every_status_in_order() -> None:
     assert [status for _, status in STATUS_TABLE] == list(Status)
 
 
@@ -104,7 +104,7 @@ def expected_outcome(slots: Sequence[Slot]) -> Outcome:
     return Outcome.DEGRADED if ready else Outcome.FAILED
 
 
-def test_the_outcome_of_a_job_is_told_by_what_became_ready() -> None:
+def test_the_outcome_of_a_job_depends_on_which_slots_became_ready() -> None:
     seen = set()
     for slots in groups(variants(sorted(RESTING_STATES), ("job",)), 3):
         outcome = derive_outcome(slots)
@@ -130,7 +130,7 @@ def test_a_document_whose_indexes_all_failed_is_failed_although_its_content_was_
     assert derive_status(stopped) is Status.NOT_INDEXED
 
 
-def test_a_served_document_whose_newer_version_was_cancelled_is_ready() -> None:
+def test_a_served_document_with_a_cancelled_newer_version_is_complete() -> None:
     stopped = [
         make_slot(S.CANCELLED, "content", wanted=2, built=1),
         make_slot(S.CANCELLED, "vector", needs="content", wanted=2, built=1),
@@ -143,12 +143,12 @@ def test_a_served_document_whose_newer_version_was_cancelled_is_ready() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(frozenset(S) - {S.DELETING}))
-def test_what_is_being_dropped_does_not_count_beside_what_stays(state: SlotState) -> None:
+def test_a_slot_that_is_being_dropped_does_not_affect_the_status(state: SlotState) -> None:
     stays = [make_slot(S.READY, "content"), make_slot(state, "vector", needs="content", job=JobId("other"))]
     for job in ("job", "other"):
         dropped = make_slot(S.DELETING, "graph", needs="content", built=1, missing=1, job=JobId(job))
         assert derive_status([*stays, dropped]) is derive_status(stays)
 
 
-def test_a_delete_that_left_nothing_succeeded() -> None:
+def test_a_delete_job_with_no_slots_left_has_succeeded() -> None:
     assert derive_outcome([]) is Outcome.SUCCESS

@@ -1,4 +1,4 @@
-"""Every word that a person can see is found, in any script, and no query is ever an error."""
+"""Full text finds every visible word in any script, and no query causes a syntax error."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def found(index: sqlite3.Connection, text: str, query: str) -> bool:
         ("第一。第二", " 第一 一 。 第二 二 "),
     ],
 )
-def test_runs_without_spaces_become_pairs_and_their_last_character(text: str, expected: str) -> None:
+def test_text_without_spaces_is_split_into_pairs_of_characters_and_the_last_character(text: str, expected: str) -> None:
     assert segment_text(text) == expected
 
 
@@ -64,7 +64,7 @@ def test_runs_without_spaces_become_pairs_and_their_last_character(text: str, ex
         ("⼭川", "山川"),
     ],
 )
-def test_other_drawings_of_a_character_are_the_same_character(wide: str, plain: str) -> None:
+def test_variants_of_a_character_are_treated_as_the_same_character(wide: str, plain: str) -> None:
     assert segment_text(wide).split() == segment_text(plain).split()
     assert parse_query_terms(wide) == parse_query_terms(plain)
     assert split_words(wide) == split_words(plain)
@@ -83,7 +83,7 @@ def test_other_drawings_of_a_character_are_the_same_character(wide: str, plain: 
         ("re\u0301sume\u0301", [Term("re\u0301sume\u0301")]),
     ],
 )
-def test_a_query_becomes_its_terms_each_once(query: str, expected: list[Term]) -> None:
+def test_a_query_is_split_into_distinct_terms(query: str, expected: list[Term]) -> None:
     assert parse_query_terms(query) == expected
 
 
@@ -102,12 +102,12 @@ def test_a_query_becomes_its_terms_each_once(query: str, expected: list[Term]) -
         ("版本2的说明", "2"),
     ],
 )
-def test_what_stands_in_a_text_is_found(index: sqlite3.Connection, text: str, query: str) -> None:
+def test_a_word_in_a_text_is_found(index: sqlite3.Connection, text: str, query: str) -> None:
     assert found(index, text, query)
 
 
 @pytest.mark.parametrize(("text", "query"), [("国王和中间", "中国"), ("a cat", "dog"), ("无双", "战国")])
-def test_what_does_not_stand_in_a_text_is_not_found(index: sqlite3.Connection, text: str, query: str) -> None:
+def test_a_word_that_is_not_in_a_text_is_not_found(index: sqlite3.Connection, text: str, query: str) -> None:
     assert not found(index, text, query)
 
 
@@ -124,7 +124,7 @@ def test_no_query_is_a_syntax_error(query: str) -> None:
 
 
 @given(st.text(st.sampled_from("中国日本語かなカナ한국 ab1。"), min_size=1, max_size=30), st.data())
-def test_every_part_of_a_text_finds_it(text: str, data: st.DataObject) -> None:
+def test_every_part_of_a_text_matches_it(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text) - 1))
     part = text[start : data.draw(st.integers(start + 1, len(text)))]
     tokens = segment_text(text).split()
@@ -133,11 +133,11 @@ def test_every_part_of_a_text_finds_it(text: str, data: st.DataObject) -> None:
             assert any(token.startswith(term.text) if term.prefix else token == term.text for token in tokens)
 
 
-def test_a_pasted_book_is_asked_by_its_first_words(index: sqlite3.Connection) -> None:
+def test_only_the_first_terms_of_a_very_long_query_are_used(index: sqlite3.Connection) -> None:
     query = " ".join(f"word{number}" for number in range(20_000))
     assert len(parse_query_terms(query)) == MAX_QUERY_TERMS
     assert not found(index, "nothing of it", query)
 
 
-def test_words_are_compared_in_lower_case_and_character_by_character() -> None:
+def test_words_are_split_in_lower_case_with_one_word_per_chinese_character() -> None:
     assert split_words("The Rust Book: 所有权2") == ["the", "rust", "book", "所", "有", "权", "2"]

@@ -1,4 +1,4 @@
-"""Secrets in addresses: masked where they are shown, found where they would be stored; nothing else is touched."""
+"""Secrets in URLs are masked for display and detected before storage, and other text is not changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast.url_secrets import MASK, find_secret, mask_secrets
         ),
     ],
 )
-def test_a_secret_in_an_address_is_masked(given: str, shown: str) -> None:
+def test_a_secret_in_a_url_is_masked(given: str, shown: str) -> None:
     assert mask_secrets(given) == shown
     assert mask_secrets(shown) == shown
 
@@ -68,5 +68,5 @@ def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
         ("https://[broken/", None),
     ],
 )
-def test_a_secret_in_an_address_is_found_by_the_name_of_its_part(url: str, found: str | None) -> None:
+def test_a_secret_in_a_url_is_reported_by_the_name_of_its_part(url: str, found: str | None) -> None:
     assert find_secret(url) == found

@@ -1,4 +1,4 @@
-"""Addresses: one text for all spellings, and no spelling that two programs read differently."""
+"""All spellings of a URL become one text, and URLs that programs parse differently are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from holdfast.sources.urls import Url
         ("http://[2001:DB8:0::1]:8080/", "http://[2001:db8::1]:8080/"),
     ],
 )
-def test_spellings_of_an_address_become_one(given: str, normal: str) -> None:
+def test_spellings_of_a_url_become_one(given: str, normal: str) -> None:
     assert str(Url.parse(given)) == normal
     assert str(Url.parse(normal)) == normal
 
@@ -83,7 +83,7 @@ def test_spellings_of_an_address_become_one(given: str, normal: str) -> None:
         "http://example.org/" + "a" * 5000,
     ],
 )
-def test_what_is_no_address_is_refused_with_a_sentence(text: str) -> None:
+def test_an_invalid_url_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(Permanent) as caught:
         Url.parse(text)
     assert caught.value.code == "bad_url"
@@ -91,7 +91,7 @@ def test_what_is_no_address_is_refused_with_a_sentence(text: str) -> None:
 
 
 @given(st.text(max_size=60) | st.from_regex(r"https?://[a-z0-9.\[\]:@%\\-]{0,20}(/[^#]{0,20})?", fullmatch=True))
-def test_parsing_refuses_or_settles_at_once(text: str) -> None:
+def test_a_url_is_refused_or_normalised_in_one_step(text: str) -> None:
     try:
         url = Url.parse(text)
     except Permanent as refused:
@@ -112,5 +112,5 @@ def test_parsing_refuses_or_settles_at_once(text: str) -> None:
         ("..", "https://example.org/"),
     ],
 )
-def test_a_link_is_followed_from_its_page(location: str, leads_to: str) -> None:
+def test_a_link_is_resolved_against_the_url_of_its_page(location: str, leads_to: str) -> None:
     assert str(Url.parse("https://example.org/a/b").join(location)) == leads_to

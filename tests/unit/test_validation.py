@@ -1,4 +1,4 @@
-"""Every operation of every interface checks its arguments at one boundary, before it does anything."""
+"""Every operation checks all its arguments before it does anything."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOSTILE = {"a NUL": "a\0b", "a lone surrogate": "a\ud800b"}
 
 
 def groups() -> list[type]:
-    """Return the classes whose methods are the operations: on this machine, and at a server."""
+    """Return the classes whose methods are the operations, for a local database and for a server."""
     found = {one for module in MODULES for _, one in inspect.getmembers(module, inspect.isclass)}
     return sorted((one for one in found if one.__name__.startswith(("Local", "Remote"))), key=lambda one: one.__name__)
 
@@ -61,7 +61,7 @@ def takes_text(parameter: inspect.Parameter) -> bool:
 
 @pytest.mark.parametrize(("group", "name"), operations())
 def test_every_operation_refuses_hostile_text_in_every_argument(group: type, name: str) -> None:
-    bare: Any = object.__new__(group)  # it has no database and no server: what is not refused here fails in another way
+    bare: Any = object.__new__(group)  # without a database or server, an argument that is not refused fails otherwise
     signature = inspect.signature(getattr(group, name))
     parameters = [one for one in signature.parameters.values() if one.name != "self"]
     for hostile in HOSTILE.values():
@@ -121,7 +121,7 @@ def test_a_refusal_names_the_part_that_is_wrong(value: Any, field: str) -> None:
         Path("caf\udce9"), File(name="a", content=Path("caf\udce9/a")), None, 7,
     ],
 )  # fmt: skip
-def test_what_can_be_stored_passes_unchanged(value: Any) -> None:
+def test_a_storable_value_is_returned_unchanged(value: Any) -> None:
     assert check_argument("x", value) is value
 
 
@@ -139,13 +139,13 @@ def test_depth_is_counted_without_recursion() -> None:
     assert find_json_flaw({"a": "\0"}) == Flaw(FlawKind.NUL, ("a",))
 
 
-def test_text_is_judged_by_what_databases_and_encoders_take() -> None:
+def test_text_that_databases_or_encoders_cannot_store_is_detected() -> None:
     assert [find_text_flaw(one) for one in ("a", "ä", "a\0", "\ud800", "\U0001f40b")] == [
         None, None, FlawKind.NUL, FlawKind.SURROGATE, None,
     ]  # fmt: skip
 
 
-def test_one_spelling_for_the_same_name() -> None:
+def test_spellings_of_a_name_are_normalised_to_one() -> None:
     assert to_nfc("Cafe\u0301") == to_nfc("Caf\u00e9") == "Caf\u00e9"
     assert json_to_nfc({"e\u0301": ["e\u0301", 1]}) == {"é": ["é", 1]}
 

@@ -1,4 +1,4 @@
-"""Vectors in memory against brute force: the same rows, the same order, whatever was added, replaced and discarded."""
+"""The vector cache returns the same rows in the same order as brute force after any adds and discards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.llm.base import Matrix, Vector
 
 DIMENSION = 5
-NUMBERS = st.integers(-3, 3).map(float)  # few values: equal scores and zero vectors are common
+NUMBERS = st.integers(-3, 3).map(float)  # few values make equal scores and zero vectors likely
 VECTORS = st.lists(NUMBERS, min_size=DIMENSION, max_size=DIMENSION)
 CHUNKS = st.integers(1, 12)
 STEPS = st.lists(
@@ -35,7 +35,7 @@ def vectors(*given: Sequence[float]) -> Matrix:
 
 
 def brute(known: Mapping[int, Sequence[float]], query: Sequence[float]) -> dict[int, float]:
-    """Compare the query with every row, one by one."""
+    """Score every row against the query, one by one."""
     asked = np.array(query, dtype=np.float64)
     scores = {}
     for chunk, one in known.items():
@@ -45,7 +45,7 @@ def brute(known: Mapping[int, Sequence[float]], query: Sequence[float]) -> dict[
 
 
 def assert_best(found: list[tuple[int, float]], scores: Mapping[int, float], limit: int) -> None:
-    """What was found is the best there is, in order, each once, with its score."""
+    """Check that `found` has the best rows in order, each once and with its score."""
     assert len(found) == min(limit, len(scores))
     assert len({chunk for chunk, _ in found}) == len(found)
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
@@ -56,7 +56,7 @@ def assert_best(found: list[tuple[int, float]], scores: Mapping[int, float], lim
 
 
 def after(steps: Sequence[tuple[str, Any]]) -> tuple[VectorCache, dict[int, Sequence[float]]]:
-    """Do the same to the rows and to a plain dictionary."""
+    """Apply the steps to a vector cache and to a dictionary."""
     rows, known = VectorCache(DIMENSION), dict[int, "Sequence[float]"]()
     for verb, what in steps:
         if verb == "add":
@@ -69,7 +69,7 @@ def after(steps: Sequence[tuple[str, Any]]) -> tuple[VectorCache, dict[int, Sequ
 
 
 @given(steps=STEPS, query=VECTORS, limit=st.integers(1, 15))
-def test_it_finds_what_comparing_everything_finds(
+def test_the_cache_finds_the_same_rows_as_brute_force(
     steps: Sequence[tuple[str, Any]], query: list[float], limit: int
 ) -> None:
     rows, known = after(steps)
@@ -79,7 +79,7 @@ def test_it_finds_what_comparing_everything_finds(
 
 
 @given(steps=STEPS, query=VECTORS, within=st.lists(st.integers(1, 20), unique=True), limit=st.integers(1, 15))
-def test_within_some_chunks_only_these_count(
+def test_a_search_within_given_chunks_returns_only_these(
     steps: Sequence[tuple[str, Any]], query: list[float], within: list[int], limit: int
 ) -> None:
     rows, known = after(steps)
@@ -92,7 +92,7 @@ def test_within_some_chunks_only_these_count(
 
 
 @given(steps=STEPS, query=VECTORS)
-def test_the_middle_is_the_mean_of_comparing_everything(steps: Sequence[tuple[str, Any]], query: list[float]) -> None:
+def test_the_mean_score_is_that_of_brute_force(steps: Sequence[tuple[str, Any]], query: list[float]) -> None:
     rows, known = after(steps)
     scores = brute(known, query) if any(query) else {}
     expected = sum(scores.values()) / len(scores) if scores else 0.0
@@ -100,33 +100,33 @@ def test_the_middle_is_the_mean_of_comparing_everything(steps: Sequence[tuple[st
     assert set(rows.vectors(range(1, 20))) == set(known)
 
 
-def test_a_query_without_meaning_finds_nothing() -> None:
+def test_a_query_of_zeros_or_an_empty_cache_finds_nothing() -> None:
     rows = VectorCache(2)
     rows.add([1], vectors([1, 0]))
     assert rows.find(np.zeros(2, dtype=np.float32), 10) == []
     assert VectorCache(2).find(np.ones(2, dtype=np.float32), 10) == []
 
 
-def test_a_vector_of_zeros_stays_zero_and_disturbs_nobody() -> None:
+def test_a_vector_of_zeros_scores_zero_and_does_not_affect_others() -> None:
     rows = VectorCache(2)
     rows.add([1, 2, 3], vectors([0, 0], [0, 2], [0, -2]))
     assert rows.find(np.array([0, 1], dtype=np.float32), 2) == [(2, 1.0), (1, 0.0)]
 
 
-def test_equal_scores_come_in_the_order_of_their_chunks() -> None:
+def test_equal_scores_are_ordered_by_chunk() -> None:
     rows = VectorCache(2)
     rows.add([9, 3, 7, 1], vectors(*[[1, 1]] * 4))
     assert [chunk for chunk, _ in rows.find(np.ones(2, dtype=np.float32), 10)] == [1, 3, 7, 9]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_equal_scores_at_the_edge_of_the_limit_are_cut_by_their_chunks_too(limit: int) -> None:
+def test_equal_scores_at_the_limit_are_ordered_by_chunk_too(limit: int) -> None:
     rows = VectorCache(2)
     rows.add([9, 3, 7, 1, 5, 2], vectors(*[[1, 1]] * 6))
     assert [chunk for chunk, _ in rows.find(np.ones(2, dtype=np.float32), limit)] == [1, 2, 3][:limit]
 
 
-def test_a_replaced_row_is_found_once_where_it_is_now() -> None:
+def test_a_replaced_row_is_found_once_with_its_new_vector() -> None:
     rows = VectorCache(2)
     rows.add([1, 2], vectors([1, 0], [0, 1]))
     rows.add([1], vectors([0, -1]))
@@ -134,7 +134,7 @@ def test_a_replaced_row_is_found_once_where_it_is_now() -> None:
     assert len(rows) == 2
 
 
-def test_it_grows_beyond_its_first_room_and_forgets_nothing() -> None:
+def test_the_cache_grows_beyond_its_initial_size_and_loses_no_row() -> None:
     generator = np.random.default_rng(7)
     count = 3 * matrix.INITIAL_ROWS + 5
     all_of_them = generator.standard_normal((count, 4)).astype(np.float32)
@@ -146,7 +146,7 @@ def test_it_grows_beyond_its_first_room_and_forgets_nothing() -> None:
 
 
 def clustered(count: int, dimension: int, seed: int) -> Matrix:
-    """Make vectors as embeddings are: around a common mean, and around topics."""
+    """Make vectors with a distribution like that of embeddings: around a common mean and around topics."""
     generator = np.random.default_rng(seed)
     topics = generator.standard_normal((40, dimension))
     picked = topics[generator.integers(0, len(topics), count)]
@@ -155,7 +155,7 @@ def clustered(count: int, dimension: int, seed: int) -> Matrix:
     return made
 
 
-def test_comparing_signs_first_loses_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_pass_by_signs_finds_at_least_95_percent_of_the_best_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "MAX_EXACT_ROWS", 1_000)
     monkeypatch.setattr(matrix, "RESCORED", 400)
     data = clustered(8_000, 256, 1)
@@ -176,7 +176,7 @@ def test_comparing_signs_first_loses_next_to_nothing(monkeypatch: pytest.MonkeyP
     assert kept / (10 * len(queries)) >= 0.95
 
 
-def test_signs_are_made_anew_when_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signs_are_computed_again_when_rows_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "MAX_EXACT_ROWS", 100)
     monkeypatch.setattr(matrix, "RESCORED", 20)
     data = clustered(300, 64, 2)
@@ -188,10 +188,12 @@ def test_signs_are_made_anew_when_rows_come(monkeypatch: pytest.MonkeyPatch) -> 
         assert rows.find(data[chunk], 1)[0][0] == chunk
 
 
-def test_signs_are_taken_around_a_new_mean_when_rows_have_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signs_are_computed_around_a_new_mean_when_the_number_of_rows_has_doubled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(matrix, "MAX_EXACT_ROWS", 10)
     monkeypatch.setattr(matrix, "RESCORED", 20)
-    elsewhere = clustered(1_000, 64, 5) + 50  # seen from the first rows all of these lie in the same direction
+    elsewhere = clustered(1_000, 64, 5) + 50  # relative to the first rows, all of these lie in the same direction
     rows = VectorCache(64)
     rows.add(list(range(12)), clustered(12, 64, 4) - 50)
     rows.find(elsewhere[0], 1)
@@ -200,7 +202,9 @@ def test_signs_are_taken_around_a_new_mean_when_rows_have_doubled(monkeypatch: p
     assert len(rows._find_candidates(elsewhere[7] / np.linalg.norm(elsewhere[7]), 20)) < 200
 
 
-def test_more_than_all_may_be_asked_for_when_signs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_above_the_number_of_rows_returns_all_rows_when_signs_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(matrix, "MAX_EXACT_ROWS", 10)
     monkeypatch.setattr(matrix, "RESCORED", 2)
     rows = VectorCache(64)

@@ -1,4 +1,4 @@
-"""Why a slot is not at rest: the first reason that fits, and a sentence for each."""
+"""A slot that is not at rest has one reason for it, and each reason has a sentence."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_each_reason(case: Case) -> None:
+def test_each_case_has_its_reason(case: Case) -> None:
     reason = explain(case.slot, replace(AROUND, **case.around), RULES)
     assert reason == WaitReason(key=case.slot.key, code=case.code, params=case.params)
 
@@ -149,7 +149,7 @@ def test_every_reason_is_among_the_cases() -> None:
 
 
 @given(any_slot())
-def test_whatever_is_not_at_rest_has_a_reason_with_a_whole_sentence(slot: Slot) -> None:
+def test_every_slot_that_is_not_at_rest_has_a_reason_with_a_complete_sentence(slot: Slot) -> None:
     reason = explain(slot, AROUND, RULES)
     assert (reason is None) == slot.resting
     if reason is not None:
@@ -158,7 +158,7 @@ def test_whatever_is_not_at_rest_has_a_reason_with_a_whole_sentence(slot: Slot) 
         assert "{" not in reason.format_message("handbook")
 
 
-def test_moments_in_a_sentence_are_for_people() -> None:
+def test_times_in_a_sentence_are_readable() -> None:
     reason = explain(make_slot(S.WAITING), AROUND, RULES)
     assert reason is not None
     assert reason.format_message("handbook") == "It failed (timeout) and is tried again at 2027-01-15 08:01:00 UTC."
