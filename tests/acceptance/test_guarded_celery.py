@@ -1,4 +1,5 @@
 """The guard prevents the known accidents of plain Celery, tested with real Celery workers and a real Valkey server.
+
 Each test causes one accident. The tasks record their payments, writes and callbacks in files. The tests read the
 status and the served result from the database, through their own guard.
 """

@@ -82,7 +82,7 @@ def test_a_cookie_authorizes_no_changes_from_other_origins(locked: HttpSite, hea
         answer = locked.http.request(method, path, headers=headers, json={"name": "b"})
         assert (answer.status_code, problem(answer)["code"]) == (403, "wrong_origin"), (method, path)
     assert [base["name"] for base in locked.http.get("/bases").json()] == ["shelf"]
-    if not headers:  # other sites cannot send this header
+    if not headers:  # a browser never sends this header by itself
         by_header = {"X-API-Key": secret}
         assert locked.http.post("/bases", json={"name": "by header"}, headers=by_header).status_code == 201
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
-O = Operation  # noqa: E741 - reads as the tables do
+O = Operation  # noqa: E741 - short names keep the tables readable
 
 
 def open_plainly(url: str) -> SqlStore:
@@ -512,6 +512,7 @@ store.close()
 
 def test_opening_a_file_twice_in_one_process_keeps_its_locks(sqlite_url: str) -> None:
     """A process that opens and closes the file without SQLite drops its POSIX locks.
+
     Another process could then delete the write-ahead log while the first one still uses it.
     """
     first = open_plainly(sqlite_url)

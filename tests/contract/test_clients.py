@@ -515,7 +515,7 @@ def test_webhooks_and_keys_are_created_shown_and_removed(side: Any) -> None:
     assert (key.key.scope, key.key.bases) == ("read", ["shelf"])
 
 
-def test_the_first_key_gets_the_admin_scope_by_default_and_later_keys_read(rig: Rig) -> None:
+def test_the_first_key_gets_the_admin_scope_by_default_and_later_keys_get_read(rig: Rig) -> None:
     site = HttpSite(rig)
     with closing(RemoteService(site.address)) as far:
         first = far.keys.create("first")  # from here on, every request needs a key

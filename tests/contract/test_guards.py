@@ -1,4 +1,5 @@
 """Each condition of each guarded statement, tested alone: a row that differs in one condition must not change.
+
 The tests write the rows without the store, so that only the guard under test can refuse. If any one condition is
 removed from `statements.py`, at least one of these tests fails.
 """
@@ -522,7 +523,7 @@ def test_outstanding_rings_are_those_of_the_last_minute(store: SqlStore, row: Co
     assert store.count_outstanding_rings("kind0") == count
 
 
-def test_a_ring_of_a_deleted_slot_claims_nothing(store: SqlStore) -> None:
+def test_a_ring_of_a_missing_slot_claims_nothing(store: SqlStore) -> None:
     (number,) = stand(store, fit(S.QUEUED))
     ring = ring_for(only(store, number))
     before = everything(store)

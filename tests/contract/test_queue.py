@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Task
     from tests.support.clock import FakeClock
 
-O, S, V = Operation, SlotState, Verdict  # noqa: E741 - reads as the tables do
+O, S, V = Operation, SlotState, Verdict  # noqa: E741 - short names keep the tables readable
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 TICK = timedelta(microseconds=1)
 LEASE = timedelta(seconds=120)
@@ -105,7 +105,7 @@ def order(tickets: list[Ticket]) -> list[str]:
     return [ticket.key.owner for ticket in tickets]
 
 
-def test_a_changed_priority_decides_what_is_claimed_next(books: SqlStore, clock: FakeClock) -> None:
+def test_a_changed_priority_decides_which_slot_is_claimed_next(books: SqlStore, clock: FakeClock) -> None:
     jobs = {}
     for name in "abcd":
         jobs[name] = job_for(books, name)
@@ -687,7 +687,7 @@ def test_adoption_works_during_a_pause_and_uses_no_quota(books: SqlStore) -> Non
     assert quota.used == 0, "nothing was started"
 
 
-def test_all_active_jobs_of_a_base_are_cancelled_and_deletes_go_on(books: SqlStore) -> None:
+def test_cancel_all_cancels_every_active_job_of_a_base_and_deletes_continue(books: SqlStore) -> None:
     for name in "abc":
         ask(books, name)
     build(books, "content", owner="a")
@@ -1102,7 +1102,7 @@ def test_jobs_with_the_same_time_are_all_listed(books: SqlStore) -> None:
     assert sorted(found) == [str(n) for n in range(7)]
 
 
-def test_the_total_of_a_list_is_an_estimate_above_a_limit(shelf: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_of_a_list_is_counted_only_up_to_a_limit(shelf: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "MAX_COUNT", 4)
     page = shelf.list_jobs(size=3)
     assert (page.total, page.total_is_exact) == (8, False)

@@ -139,7 +139,7 @@ def yard(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         scheduler=name,
         workers=WORKERS,
         claim_batch=1,
-        period=timedelta(minutes=10),  # so long that only the test of a lost ring depends on polling
+        period=timedelta(minutes=10),  # long, because only the test of a lost ring needs the periodic check
     )
     bell = open_work_notifier(settings.database)
     store = open_configured_store(settings, bell)
@@ -232,7 +232,7 @@ def test_priorities_apply_in_any_order_of_arrival(yard: Yard) -> None:
     assert claimed[0] in urgent
 
 
-def test_an_urgent_slot_goes_before_every_slot_that_is_not_yet_rung(yard: Yard) -> None:
+def test_an_urgent_slot_is_claimed_before_every_slot_that_is_not_yet_rung(yard: Yard) -> None:
     make_gate(yard.folder, "build later-0")
     yard.faults = (Fault(point="build later-0", action="meet"),)
     later = [f"later-{number}" for number in range(12)]

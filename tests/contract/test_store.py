@@ -1,4 +1,5 @@
 """The contract of the store, on both databases.
+
 Most tests check all invariants after every transaction. The exceptions write rows without the store or use threads.
 """
 
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
-O, S, V = Operation, SlotState, Verdict  # noqa: E741 - reads as the tables do
+O, S, V = Operation, SlotState, Verdict  # noqa: E741 - short names keep the tables readable
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 TICK = timedelta(microseconds=1)
 LEASE = timedelta(seconds=120)
@@ -448,7 +449,7 @@ def test_a_heartbeat_renews_the_lease_and_writes_the_progress(books: SqlStore, c
     assert (slot.fence, slot.attempts, slot.claimed_at) == (1, 1, START)
 
 
-def test_progress_never_goes_back_within_a_generation(books: SqlStore, clock: FakeClock) -> None:
+def test_progress_never_decreases_within_a_generation(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     ticket = take(books, "content")
     books.extend([beat(ticket, stage="a", step=2, steps=3, done=10, total=40)])
@@ -673,7 +674,7 @@ def test_a_failed_reindex_keeps_the_old_build(books: SqlStore) -> None:
     assert books.owner("shelf", "doc").status is Status.DEGRADED
 
 
-def test_a_superseded_worker_is_refused_and_frees_the_slot_at_once(books: SqlStore) -> None:
+def test_a_superseded_worker_is_refused_and_frees_the_slot_immediately(books: SqlStore) -> None:
     first = ask(books)
     old = take(books, "content", holder="ann")
     second = ask(books, operation=O.CHANGE)
@@ -770,7 +771,7 @@ def test_a_cancel_stops_a_slot_that_waits_for_a_retry(books: SqlStore) -> None:
     assert {slot.error for slot in books.owner("shelf", "doc").slots} == {None}, "nothing is tried again"
 
 
-def test_a_new_request_after_a_cancel_is_accepted_and_claimed_at_once(books: SqlStore) -> None:
+def test_a_new_request_after_a_cancel_is_accepted_and_claimed_immediately(books: SqlStore) -> None:
     ask(books)
     old = take(books, "content")
     ask(books, operation=O.CANCEL)
@@ -925,7 +926,7 @@ def test_a_clean_up_cannot_fail_for_good(books: SqlStore) -> None:
     assert states(books) == {"cards": "deleting"}
 
 
-def test_only_slots_of_a_deleted_owner_can_be_forgotten(books: SqlStore) -> None:
+def test_only_deleting_slots_can_be_forgotten(books: SqlStore) -> None:
     ask(books, slots=ONE)
     with pytest.raises(BadRequest, match="delete its owner first"):
         books.forget([take(books, "cards")])

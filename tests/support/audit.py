@@ -146,6 +146,7 @@ def audit_quiet(rig: Stand) -> None:
 
 def changed(statements: ModuleType, replacements: Mapping[str, str]) -> ModuleType:
     """Load a copy of a module of statements in which some texts are replaced. Each text must occur exactly once.
+
     The texts must be written as `ast.unparse` writes them: each statement on one line, with single quotes.
     """
     source = ast.unparse(ast.parse(inspect.getsource(statements)))

@@ -1,4 +1,5 @@
 """A Celery app to test the test harness itself: its task reports its start and waits at a gate before it finishes.
+
 Reports and gates are kept in the Valkey server that is also the broker. SAMPLE_BROKER_URL is its address.
 """
 

@@ -1,4 +1,5 @@
 """Real Celery workers for tests: start them, kill them completely or in part, stop and continue them.
+
 Celery decides what happens to the messages of a dead worker, and tests should not imitate that. So the tests run the
 real program: `celery worker` with a pool of processes, on a Valkey server that the test has started. The module that
 a worker serves creates its app with `celery_app`, so that all tests use the same settings.
@@ -28,6 +29,7 @@ GONE = ("", "Z")  # process states: no such process, or a zombie
 
 def celery_app(name: str, broker_url: str, *, visibility_timeout: float = 3600, fast: bool = True) -> Any:
     """Create an app with safe settings: tasks are acknowledged late, and requeued when their pool process dies.
+
     The broker delivers an unacknowledged message again after the visibility timeout. Celery looks for such messages
     every hundred seconds, or every second if `fast` is set.
     """
@@ -50,6 +52,7 @@ def celery_app(name: str, broker_url: str, *, visibility_timeout: float = 3600, 
 
 class CeleryWorker:
     """`celery -A module worker` in its own processes, which run inside `with`.
+
     The folder contains the log. All waits have a timeout, and errors show the end of the log.
     """
 

@@ -1,4 +1,5 @@
 """A pool of PostgreSQL databases for tests: emptying a used database is much faster than creating a new one.
+
 Only rows, sequences and the fake clock of a test are reset. A database is dropped if its tables, triggers or functions
 have changed, or if it has grown.
 """

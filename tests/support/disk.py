@@ -26,6 +26,7 @@ SENTENCE = re.compile(r"The (\w+) (is|lives) ([^.]*)\.")
 
 def found(folder: Path, words: Iterable[str]) -> dict[str, list[str]]:
     """Return the files that contain each word, in any encoding or case. Words that occur nowhere are left out.
+
     FTS5 stores only the part of a word that differs from the word before it. So search for the end of a word whose
     beginning is rare.
     """

@@ -1,4 +1,5 @@
 """An index outside our database, as a third-party package could provide it, with its rows in its own SQLite file.
+
 It knows nothing about our slots, fences or transactions. It identifies a row by chunk and recipe, and writes the row
 only if it is absent. An external store has to guarantee no more than that.
 """

@@ -1,6 +1,8 @@
 """A pytest plugin that runs tests in processes forked from one parent: `pytest -p tests.support.forks --forks 4`.
+
 The parent imports and collects once. Independent processes would each import the same modules and collect the same
 thousands of tests, and in a clean clone each would also compile them.
+
 The parent hands out batches of tests. All tests of a file are one batch if they share a fixture of module scope, such
 as a server with a browser. If a process dies during a test, that test fails and a new process runs the rest of the
 batch.

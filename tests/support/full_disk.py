@@ -1,4 +1,5 @@
 """Adds documents on a small disk until their rows do not fit. It runs in a process with its own mount namespace.
+
 `python -m tests.support.full_disk FOLDER` prints the error of each way to add a document, and the files and rows
 before and after.
 """

@@ -1,4 +1,5 @@
 """A Celery app with one guarded task for the acceptance tests. It reads its settings from the environment.
+
 Each attempt records a payment, as a paid provider would, and writes its result to a file outside the database whose
 name contains the fence. The guard decides which file is served.
 """

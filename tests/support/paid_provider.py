@@ -1,4 +1,5 @@
 """A fake paid provider: a real HTTP server on loopback that uses OpenAI's wire format and keeps a bill.
+
     with PaidProvider() as paid:
         endpoint = Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model)
         paid.next(RATE_LIMITED, SHORT)        # the next two calls fail with these faults, in order of arrival
@@ -6,8 +7,10 @@
         paid.refuses["poison"] = REFUSED      # every call with this word in a text fails with this fault
         paid.stall(); paid.await_calls(3); paid.release()   # calls wait at a gate, and the test waits for calls
         paid.bill.texts["some text"]          # how often this text was paid for
+
 Any process can call it by its address. The test that started it controls it and reads the bill. Vectors are made from
 a hash of the text (`vector_of`), chat answers by `paid.reply`.
+
 A call is paid once the provider has done the work, even if the answer then arrives broken, late or not at all. A call
 that is rejected with an error is not on the bill.
 """

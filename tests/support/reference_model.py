@@ -1,4 +1,5 @@
 """A reference model of the engine: a dictionary and a few rules, without SQL, locks or batches.
+
 The highest generation wins, a delete wins over everything, and a settled slot moves only in a new generation. The
 model is written from the design, not from the code.
 """

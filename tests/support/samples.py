@@ -182,6 +182,7 @@ def notebook(*cells: tuple[str, str], outputs: list[dict[str, object]] | None = 
 
 def compound(*names: str, streams: Mapping[str, bytes] | None = None, unused: int = NONE) -> bytes:
     """Return an OLE container with empty streams of these names, and with short streams that have content.
+
     `unused` is the value of allocation table entries for sectors beyond the end of the file.
     """
     contents = sorted({**dict.fromkeys(names, b""), **(streams or {})}.items(), key=lambda one: (len(one[0]), one[0]))

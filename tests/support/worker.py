@@ -1,4 +1,5 @@
 """A worker program for tests with real processes: `python -m tests.support.worker MODE FOLDER FAULTS`.
+
 It reads its settings from the environment. MODE is the way it gets work: `looks` polls the database, `rings` answers
 the rings of its own reconciler, and `serves` starts worker processes.
 """
