@@ -1,4 +1,4 @@
-"""The accident happens on plain Celery and not behind the guard: the scripts that the documentation tells to run."""
+"""The example scripts of the documentation: plain Celery shows the accident, and guarded Celery prevents it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def play(script: str) -> str:
     return ran.stdout
 
 
-def test_plain_celery_pays_twice_and_lets_old_work_win() -> None:
+def test_plain_celery_pays_twice_and_serves_an_outdated_result() -> None:
     assert "a reader finds: Version 1" in play("before.py").splitlines()[-1]
 
 
-def test_behind_the_guard_it_is_paid_once_and_a_late_write_is_never_seen() -> None:
+def test_guarded_celery_pays_once_and_hides_a_late_write() -> None:
     *_, paid, seen = play("after.py").splitlines()
     assert "12 embeddings paid" in paid
     assert "1 late write, a reader finds: Version 2" in seen

@@ -1,4 +1,4 @@
-"""The command as a program: on a terminal, in a pipe, beside a server, and interrupted."""
+"""The CLI as a separate process: on a terminal, in a pipe, beside a server, and interrupted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def holdfast(home: Path, *words: object, end: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
     ran = subprocess.run(
         [sys.executable, *COMMAND, *map(str, words)],
         cwd=ROOT,
@@ -54,13 +53,13 @@ def holdfast(home: Path, *words: object, end: int = 0, **more: str) -> subproces
 
 
 class OnTerminal:
-    """A command that runs on a terminal of its own."""
+    """A command that runs on its own pseudo-terminal."""
 
     def __init__(self, home: Path, *words: object, **more: str) -> None:
         ours, theirs = pty.openpty()
         self._terminal = ours
         self._process = subprocess.Popen(
-            # Whoever runs tests in the background has Ctrl-C ignored, and hands that on.
+            # A background process ignores SIGINT and its children inherit that, so restore the default.
             ["env", "--default-signal=INT", sys.executable, *COMMAND, *map(str, words)],
             cwd=ROOT,
             env=environment(home, **more),
@@ -83,7 +82,7 @@ class OnTerminal:
         os.close(self._terminal)
 
     def read(self, seconds: float = 0.2) -> bool:
-        """Read what is on the screen; False when nobody writes any more."""
+        """Read new output into `seen`. Return False when the terminal is closed."""
         if not select.select([self._terminal], [], [], seconds)[0]:
             return True
         try:
@@ -96,7 +95,7 @@ class OnTerminal:
         return bool(part)
 
     def until(self, words: str) -> None:
-        """Wait for words on the screen."""
+        """Wait until the output contains these words."""
         until(lambda: (self.read(), words in self.seen)[1], f"{words!r} in {self.seen[-2000:]!r}")
 
     def interrupt(self) -> None:
@@ -106,7 +105,7 @@ class OnTerminal:
         os.write(self._terminal, text.encode())
 
     def ended(self) -> int:
-        """Read on until it has ended; return how."""
+        """Read until the command exits, and return its exit code."""
         ends = time.monotonic() + PATIENCE_SECONDS
         while self.read() and time.monotonic() < ends:
             pass
@@ -122,11 +121,8 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-# ---------------------------------------------------------------- the start
-
-
 @pytest.mark.smoke
-def test_nothing_heavy_is_loaded_before_a_command_runs(home: Path) -> None:
+def test_no_heavy_module_is_imported_before_a_command_runs(home: Path) -> None:
     script = (
         "import sys; from holdfast.cli import main; main(['--help']); "
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
@@ -141,7 +137,7 @@ def test_nothing_heavy_is_loaded_before_a_command_runs(home: Path) -> None:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("command", ["ls", "status"])
-def test_a_command_loads_only_what_it_uses(home: Path, command: str) -> None:
+def test_a_command_imports_only_the_modules_it_uses(home: Path, command: str) -> None:
     holdfast(home, "base", "create", "default")
     script = f"import sys; from holdfast.cli import main; main([{command!r}]); print(*sys.modules, file=sys.stderr)"
     ran = subprocess.run(
@@ -154,10 +150,7 @@ def test_a_command_loads_only_what_it_uses(home: Path, command: str) -> None:
     assert not [name for name in loaded for part in unused if f"{name}.".startswith(f"holdfast.{part}.")]
 
 
-# ---------------------------------------------------------------- on a terminal
-
-
-def test_ctrl_c_leaves_the_work_and_says_how_to_look_again(home: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_job_and_prints_how_to_check_it_later(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "anchors.md"
     file.write_text("An anchor holds.")
     with Holdfast(home, work=False) as library:
@@ -181,7 +174,7 @@ def test_ctrl_c_leaves_the_work_and_says_how_to_look_again(home: Path, tmp_path:
     assert "\x1b[32mready" in listing.seen
 
 
-def test_a_delete_is_asked_about_first(home: Path) -> None:
+def test_a_delete_needs_confirmation(home: Path) -> None:
     with Holdfast(home, work=False) as library:
         library.bases.create("default")
         library.documents.note("default", "anchors", "An anchor holds.")
@@ -193,7 +186,7 @@ def test_a_delete_is_asked_about_first(home: Path) -> None:
         assert library.documents.list("default").total == 1
 
 
-def test_an_answer_streams_and_its_citations_say_how_to_open_them(home: Path) -> None:
+def test_an_answer_is_streamed_and_its_citations_show_the_command_to_open_them(home: Path) -> None:
     with Holdfast(home) as library:
         library.bases.create("default")
         library.documents.note("default", "anchors", "An anchor holds a ship.")
@@ -207,7 +200,7 @@ def test_an_answer_streams_and_its_citations_say_how_to_open_them(home: Path) ->
     assert said == ["An anchor holds a ship [1].", '[1]  anchors  "An anchor holds a ship."  holdfast show 1 --chunk 1']
 
 
-def test_a_worker_works_for_others_until_it_is_interrupted(home: Path) -> None:
+def test_a_worker_indexes_documents_until_it_is_interrupted(home: Path) -> None:
     with Holdfast(home, work=False) as library, OnTerminal(home, "worker", "--workers", 1) as working:
         working.until("Ctrl-C ends it")
         library.bases.create("default")
@@ -237,10 +230,7 @@ def _names(library: Holdfast) -> set[str]:
     return {one.name for one in library.documents.list("default").items}
 
 
-# ---------------------------------------------------------------- in a pipe
-
-
-def test_a_reader_that_goes_away_is_no_trouble(home: Path) -> None:
+def test_a_closed_pipe_causes_no_error_message(home: Path) -> None:
     shell = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m holdfast.cli config show | head -1"],
         cwd=ROOT,
@@ -253,7 +243,7 @@ def test_a_reader_that_goes_away_is_no_trouble(home: Path) -> None:
     assert shell.stderr == ""
 
 
-def test_what_is_missing_is_named(home: Path) -> None:
+def test_a_missing_extra_is_named(home: Path) -> None:
     script = "import sys; sys.modules['mcp'] = None; from holdfast.cli import main; sys.exit(main(['mcp']))"
     ran = subprocess.run(
         [sys.executable, "-c", script], env=environment(home), capture_output=True, text=True, check=False, cwd=ROOT
@@ -262,12 +252,9 @@ def test_what_is_missing_is_named(home: Path) -> None:
     assert "pip install 'holdfast[mcp]'" in ran.stderr
 
 
-# ---------------------------------------------------------------- beside a server
-
-
 @contextmanager
 def serving(home: Path, log: Path) -> Iterator[str]:
-    """Serve on any port; return the address."""
+    """Run a server on a free port and yield its address."""
     with Running([*COMMAND, "--home", str(home), "serve", "--port", "0"], log, {}) as server:
         until(lambda: re.search(r"^http://\S+$", log.read_text(), re.MULTILINE), "the server is ready")
         yield re.findall(r"^http://\S+$", log.read_text(), re.MULTILINE)[0]
@@ -277,7 +264,7 @@ def serving(home: Path, log: Path) -> Iterator[str]:
 
 
 @pytest.mark.smoke
-def test_a_server_answers_the_same_commands(home: Path, tmp_path: Path) -> None:
+def test_the_commands_work_against_a_server(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "buoys.md"
     file.write_text("# Buoys\n\nA buoy floats.")
     with Holdfast(home, work=False) as library:
@@ -298,7 +285,7 @@ def test_a_server_answers_the_same_commands(home: Path, tmp_path: Path) -> None:
         assert asked("search", "buoy")["hits"][0]["name"] == "buoys.md"
         assert asked("ls", "--base", "nope", end=3)["error"]["code"] == "unknown_base"
         assert asked("rm", 1, end=2)["error"]["code"] == "bad_request"
-        # In its folder, beside the server: this process asks, and the server's workers work.
+        # In the same folder, a command sends requests to the database and the workers of the server carry them out.
         ran = holdfast(home, "reindex", 1)
         assert ran.stdout == "1\tbuoys.md\tready\t\n"
         assert ESCAPE not in ran.stdout + ran.stderr

@@ -1,4 +1,4 @@
-"""The built wheel, installed without extras and with each of them alone."""
+"""The built wheel works without extras and with each extra alone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.samples import pdf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NOBODY = "http://127.0.0.1:1"  # a port on which nothing listens
+NOBODY = "http://127.0.0.1:1"  # no server listens on this port
 
-# Opens everything that can be opened, in one process, and tells what each raised.
+# Tries every entry point in one process and prints the error that each one raised.
 ENTRIES = """
 import contextlib, importlib, io, json, sys
 from holdfast.cli import main
@@ -77,7 +77,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Install the wheel into an environment of its own; returns its folder of programs."""
+    """Return a function that installs the wheel into a new environment and returns its `bin` folder."""
 
     def install(extra: str) -> Path:
         folder = tmp_path_factory.mktemp("environment")
@@ -104,7 +104,9 @@ def _run(program: Path, *words: object, home: Path) -> subprocess.CompletedProce
     )
 
 
-def test_without_extras_every_entry_names_the_extra_to_install(install: Callable[[str], Path], tmp_path: Path) -> None:
+def test_without_extras_every_entry_point_names_the_extra_to_install(
+    install: Callable[[str], Path], tmp_path: Path
+) -> None:
     programs = install("")
     done = _run(programs / "python", "-c", ENTRIES, tmp_path / "library", NOBODY, home=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -134,12 +136,12 @@ def test_without_extras_every_entry_names_the_extra_to_install(install: Callable
     assert command.stderr.count("\n") == 1
 
 
-def test_the_extra_client_asks_a_server(install: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_client_extra_can_call_a_server(install: Callable[[str], Path], tmp_path: Path) -> None:
     done = _run(install("client") / "holdfast", "--at", NOBODY, "ls", home=tmp_path)
     assert "does not answer" in done.stderr
 
 
-def test_the_extra_documents_indexes_and_searches(install: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_documents_extra_can_index_and_search(install: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "heron.pdf").write_bytes(pdf("The heron waits in shallow water."))
     done = _run(
         install("documents") / "python", "-c", INDEX, tmp_path / "library", tmp_path / "heron.pdf", home=tmp_path
@@ -147,9 +149,9 @@ def test_the_extra_documents_indexes_and_searches(install: Callable[[str], Path]
     assert done.stdout.strip() == "['heron.pdf']", done.stderr
 
 
-def test_the_extra_mcp_serves_over_stdio_and_http(install: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_mcp_extra_can_serve_over_stdio_and_http(install: Callable[[str], Path], tmp_path: Path) -> None:
     programs = install("mcp")
-    assert _run(programs / "holdfast", "mcp", home=tmp_path).returncode == 0  # its input ends at once
+    assert _run(programs / "holdfast", "mcp", home=tmp_path).returncode == 0  # it ends because its input is empty
     command = [str(programs / "holdfast"), "--home", str(tmp_path / "library"), "mcp", "--http"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr

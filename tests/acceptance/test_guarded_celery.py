@@ -1,7 +1,7 @@
-"""The guard around real Celery workers on a real Valkey: everything that goes wrong on plain Celery, and does not here.
+"""The guard prevents the known accidents of plain Celery, tested with real Celery workers and a real Valkey server.
 
-Each test is one accident. What was paid, written and told is read from files that the tasks leave behind; what stands
-is read from the database through a guard of our own.
+Each test causes one accident. The tasks record their payments, writes and callbacks in files. The tests read the
+status and the served result from the database, through their own guard.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODULE = "tests.support.guarded_tasks"
 
 
 class Shop:
-    """One app: its tasks as a client sees them, workers, a reconciler, and what they left behind."""
+    """One app: its tasks as a client sees them, its workers, a reconciler, and the files that they write."""
 
     def __init__(self, database: str, valkey: Valkey, folder: Path) -> None:
         self.valkey = valkey
@@ -49,7 +49,7 @@ class Shop:
 
     @property
     def tasks(self) -> ModuleType:
-        """The module of tasks, imported anew for this app."""
+        """Import the module with the tasks again, with the settings of this app."""
         if self._tasks is None:
             os.environ.update(self.environment)
             sys.modules.pop(MODULE, None)
@@ -68,30 +68,30 @@ class Shop:
         return self.guard.works["index"]
 
     def ask(self, document: str = "doc", operation: str = "index", **kwargs: Any) -> str:
-        """Ask for the work as an app does, and return the id of its job."""
+        """Request the work as an app does, and return the id of the job."""
         asking = {"fingerprint": kwargs["text"]} if operation == "change" else {}
         result = self.tasks.index.apply_async((document,), kwargs, operation=operation, **asking)
         assert result.admission.accepted, result.admission
         return str(result.id)
 
     def worker(self, **options: Any) -> CeleryWorker:
-        """Start a worker; it ends with the test at the latest."""
+        """Start a worker. It ends with the test at the latest."""
         worker = CeleryWorker(MODULE, self.folder, environment=self.environment, **options)
         return self._stack.enter_context(worker)
 
     def reconciler(self) -> Child:
-        """Start the command that a team runs beside its workers."""
+        """Start the reconciler with the command that users run beside their workers."""
         command = [sys.executable, "-m", "holdfast.cli", "guard", "reconcile", f"{MODULE}:guard"]
         child = Child(command, log=self.folder / "reconciler.log", cwd=ROOT, env=os.environ | self.environment)
         self._stack.callback(child.end, signal.SIGTERM)
         return child
 
     def release(self, document: str = "doc") -> None:
-        """Let work that is held end, now and whenever it is done again."""
+        """Let held tasks of this document finish, in this run and in later ones."""
         (self.folder / f"{document}.released").touch()
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Read what the tasks noted."""
+        """Return the records that the tasks wrote to a file."""
         file = self.folder / name
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -99,7 +99,7 @@ class Shop:
         return sum(line["key"] == document for line in self.lines("paid"))
 
     def read(self, document: str = "doc") -> str | None:
-        """Read as a reader does: the guard says which result is served."""
+        """Read as an app does: the guard names the result that is served."""
         fence = self.work.served(document)
         return None if fence is None else (self.folder / f"{document}.{fence}").read_text()
 
@@ -131,12 +131,9 @@ def _flush(valkey: Valkey) -> None:
 
 @contextmanager
 def setting(shop: Shop, **variables: str) -> Iterator[None]:
-    """Set what the task module reads when it is imported."""
+    """Set variables that the task module reads when it is imported."""
     shop.environment |= variables
     yield
-
-
-# ---------------------------------------------------------------- delivered twice
 
 
 @pytest.mark.smoke
@@ -148,10 +145,10 @@ def test_a_message_delivered_three_times_is_paid_once(shop: Shop) -> None:
     until(lambda: worker.log().count("'reason': 'already_success'") == 2, "not all deliveries were answered")
     assert shop.paid() == 1
     assert shop.read() == "one"
-    assert {(line["job"], line["outcome"]) for line in shop.lines("told")} == {(job, "success")}  # at least once
+    assert {(line["job"], line["outcome"]) for line in shop.lines("told")} == {(job, "success")}  # callbacks may repeat
 
 
-def test_a_held_lock_is_asked_for_some_times_and_then_the_delivery_is_skipped_while_the_work_goes_on(
+def test_a_second_delivery_is_skipped_after_some_attempts_to_get_the_lock(
     shop: Shop,
 ) -> None:
     with setting(shop, GUARDED_TRIES="2"):
@@ -189,10 +186,7 @@ def test_a_task_longer_than_the_visibility_timeout_is_paid_and_committed_once(sh
     assert "'verdict': 'lock_held'" in logs or "'reason': 'already_success'" in logs
 
 
-# ---------------------------------------------------------------- killed
-
-
-def test_a_worker_killed_in_the_first_run_ever_is_taken_over(shop: Shop) -> None:
+def test_another_worker_takes_over_when_a_worker_is_killed_in_the_first_run(shop: Shop) -> None:
     shop.reconciler()
     shop.ask(text="one", held=True)
     first = shop.worker()
@@ -202,11 +196,11 @@ def test_a_worker_killed_in_the_first_run_ever_is_taken_over(shop: Shop) -> None
     shop.worker()
     shop.await_status(Status.SUCCESS)
     assert shop.read() == "one"
-    assert shop.paid() == 2  # the first was under way when it died
+    assert shop.paid() == 2  # the first call was running when its worker was killed
     assert len(shop.lines("written")) == 1
 
 
-def test_a_killed_child_of_the_pool_is_taken_over_at_once(shop: Shop) -> None:
+def test_the_task_of_a_killed_pool_process_is_taken_over_immediately(shop: Shop) -> None:
     shop.ask(text="one", held=True)
     worker = shop.worker()
     until(lambda: shop.paid() == 1, "nobody begins")
@@ -216,7 +210,7 @@ def test_a_killed_child_of_the_pool_is_taken_over_at_once(shop: Shop) -> None:
     assert (shop.read(), shop.paid()) == ("one", 2)
 
 
-def test_a_task_that_kills_every_worker_ends_as_failed_after_its_attempts(shop: Shop) -> None:
+def test_a_task_that_kills_every_worker_fails_after_its_last_attempt(shop: Shop) -> None:
     shop.reconciler()
     job = shop.ask(poison=True)
     shop.worker()
@@ -228,10 +222,7 @@ def test_a_task_that_kills_every_worker_ends_as_failed_after_its_attempts(shop: 
     until(lambda: [line["job"] for line in shop.lines("told")] == [job], "nobody is told")
 
 
-# ---------------------------------------------------------------- the broker forgets
-
-
-def test_a_broker_that_was_restarted_empty_loses_nothing(shop: Shop) -> None:
+def test_no_job_is_lost_when_the_broker_restarts_empty(shop: Shop) -> None:
     names = [f"doc-{number}" for number in range(5)]
     for name in names:
         shop.ask(name, text=name)
@@ -244,7 +235,7 @@ def test_a_broker_that_was_restarted_empty_loses_nothing(shop: Shop) -> None:
     assert Counter(line["key"] for line in shop.lines("paid")) == dict.fromkeys(names, 1)
 
 
-def test_a_broker_flushed_while_work_runs_and_waits_loses_nothing(shop: Shop) -> None:
+def test_no_job_is_lost_when_the_broker_is_flushed(shop: Shop) -> None:
     shop.reconciler()
     shop.worker()
     shop.ask("running", text="running", held=True)
@@ -257,7 +248,7 @@ def test_a_broker_flushed_while_work_runs_and_waits_loses_nothing(shop: Shop) ->
         assert (shop.read(name), shop.paid(name)) == (name, 1)
 
 
-def test_a_cancel_outlives_the_worker_that_would_have_forgotten_it(shop: Shop) -> None:
+def test_a_cancel_survives_the_death_of_a_worker(shop: Shop) -> None:
     with setting(shop, GUARDED_TIMEOUT="3"):
         shop.ask("other", text="other", held=True)
     first = shop.worker()
@@ -272,10 +263,7 @@ def test_a_cancel_outlives_the_worker_that_would_have_forgotten_it(shop: Shop) -
     assert shop.guard.store.job(job).outcome is Outcome.CANCELLED
 
 
-# ---------------------------------------------------------------- old work and new
-
-
-def test_a_change_stops_the_running_generation_and_nothing_of_it_is_seen(shop: Shop) -> None:
+def test_a_change_stops_the_running_generation_and_hides_its_results(shop: Shop) -> None:
     old = shop.ask(operation="change", text="old", held=True)
     worker = shop.worker(concurrency=2)
     until(lambda: shop.paid() == 1, "nobody begins")
@@ -288,7 +276,7 @@ def test_a_change_stops_the_running_generation_and_nothing_of_it_is_seen(shop: S
     assert (store.job(old).outcome, store.job(new).outcome) == (Outcome.SUPERSEDED, Outcome.SUCCESS)
 
 
-def test_a_worker_stopped_past_its_lease_writes_late_and_no_reader_sees_it(shop: Shop) -> None:
+def test_a_late_write_of_a_worker_stopped_past_its_lease_is_never_served(shop: Shop) -> None:
     with setting(shop, GUARDED_LEASE="8"):
         shop.ask(text="the document", deaf=True)
     shop.reconciler()
@@ -296,7 +284,7 @@ def test_a_worker_stopped_past_its_lease_writes_late_and_no_reader_sees_it(shop:
     until(lambda: len(shop.lines("deaf")) == 1, "nobody begins")
     late = shop.lines("deaf")[0]
     first.stop(late["process"])
-    shop.release()  # it is stopped, so only the other one gets on
+    shop.release()  # the first worker is stopped, so only the second one continues
     second = shop.worker()
     shop.await_status(Status.SUCCESS)
     served = shop.work.served("doc")
@@ -314,10 +302,7 @@ def test_a_worker_stopped_past_its_lease_writes_late_and_no_reader_sees_it(shop:
     second.terminate()
 
 
-# ---------------------------------------------------------------- the early lock
-
-
-def test_the_early_lock_may_be_flushed_while_work_runs(shop: Shop) -> None:
+def test_flushing_the_early_lock_does_not_cause_a_second_run(shop: Shop) -> None:
     with setting(shop, GUARDED_LOCK="1"):
         job = shop.ask(text="one", held=True)
     shop.reconciler()
@@ -332,7 +317,7 @@ def test_the_early_lock_may_be_flushed_while_work_runs(shop: Shop) -> None:
     assert "Traceback" not in worker.log()
 
 
-def test_a_redis_paused_for_thirty_seconds_loses_and_doubles_nothing(shop: Shop) -> None:
+def test_no_job_is_lost_or_repeated_when_redis_pauses_for_thirty_seconds(shop: Shop) -> None:
     with setting(shop, GUARDED_LOCK="1"):
         shop.ask("running", text="running", held=True)
     shop.reconciler()

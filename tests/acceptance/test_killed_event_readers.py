@@ -1,4 +1,4 @@
-"""Whoever follows the log is killed, and those who write it too: nothing is lost, and no id comes twice."""
+"""Readers and writers of the event log are killed: no event is lost, and no id is sent twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.timeouts import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Admits and cancels until it is killed, in transactions of its own.
+# Admits and cancels requests, each in its own transaction, until it is killed.
 WRITER = """
 import itertools, sys
 from holdfast.engine.states import Operation
@@ -39,7 +39,7 @@ for number in itertools.count(1):
     store.admit([request(owner, base="3")])
     store.admit([request(owner, base="3", operation=Operation.CANCEL, slots=())])
 """
-# Follows the log from a place, as a web process does for a browser, and writes down each id it has sent.
+# Follows the log from a cursor, as a web process does for a browser, and writes the id of each event it has sent.
 FOLLOWER = """
 import sys
 from holdfast.clock import SystemClock
@@ -71,7 +71,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def sent(path: Path) -> list[str]:
-    """Read the ids that a browser has got; half of a line was never sent."""
+    """Return the ids that a browser has received. An incomplete last line does not count as sent."""
     text = path.read_text() if path.exists() else ""
     return text.split("\n")[:-1]
 
@@ -87,7 +87,7 @@ def everything(log: EventLog) -> list[str]:
 
 
 @pytest.mark.smoke
-def test_a_browser_catches_up_whatever_is_killed(
+def test_a_browser_receives_every_event_once_after_readers_and_writers_are_killed(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = open_configured_store(Settings(database=database_url), MemoryNotifier())
@@ -102,7 +102,7 @@ def test_a_browser_catches_up_whatever_is_killed(
             until(lambda seen=seen: len(sent(path)) > seen + 30, "nothing is told")  # type: ignore[misc]
             kill(follower)
             known = sent(path)
-            path.write_text("".join(f"{id_}\n" for id_ in known))  # as the browser has it
+            path.write_text("".join(f"{id_}\n" for id_ in known))  # drop an incomplete last line
             place = known[-1]
             missed = len(everything(log))
             until(lambda missed=missed: len(everything(log)) > missed + 30, "nothing happens")  # type: ignore[misc]
@@ -125,7 +125,7 @@ def test_a_browser_catches_up_whatever_is_killed(
     store.close()
 
 
-# Writes an event and stays inside its transaction.
+# Writes an event and keeps its transaction open.
 LINGERER = """
 import pathlib, signal, sys
 from holdfast.engine.effects import Event
@@ -141,7 +141,7 @@ with store.database.writing(durable=True) as tx:
 
 
 @pytest.mark.postgres
-def test_a_process_killed_inside_a_transaction_holds_others_up_no_longer(postgres_url: str, tmp_path: Path) -> None:
+def test_a_process_killed_inside_a_transaction_stops_delaying_later_events(postgres_url: str, tmp_path: Path) -> None:
     store = open_configured_store(Settings(database=postgres_url), MemoryNotifier())
     feed = Feed(EventLog(store.database), SystemClock())
     bell = open_event_notifier(postgres_url)

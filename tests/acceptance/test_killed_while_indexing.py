@@ -1,4 +1,4 @@
-"""Real workers with the real wiring, killed and stopped in the middle of paid work: nothing is lost, little wasted."""
+"""Real workers are killed or stopped during paid calls: no document is lost, and few calls are paid twice."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ WORK = (
     "from holdfast.settings import Settings\nfrom holdfast.wiring import make_worker\n"
     "make_worker(Settings.from_environment()).work()"
 )
-IN_FLIGHT = BatchLimits().concurrency * BatchLimits().texts  # texts under way at once
-# Short enough to see leases end, long enough for a busy machine.
+IN_FLIGHT = BatchLimits().concurrency * BatchLimits().texts  # the most texts that are in flight at one time
+# Short enough for leases to expire during a test, long enough for a busy machine.
 SHORT = {"lease": "1500ms", "heartbeat": "300ms", "period": "300ms", "backoff": "100ms", "backoff_cap": "1s"}
 
 
 @dataclass
 class Desk:
-    """A database with documents, seen from outside the workers; paid vectors come from the test's own provider."""
+    """A database with documents, seen from outside the workers. The paid vectors come from the fake provider."""
 
     url: str
     folder: Path
@@ -76,15 +76,15 @@ class Desk:
 
     def count(self, what: str) -> int:
         with self.store.database.reading() as tx:
-            found: int = tx.run_sql(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608 - our own words
+            found: int = tx.run_sql(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608 - constants of these tests
         return found
 
     def refused(self) -> int:
-        """Count the rows of late workers that were refused."""
+        """Return how many writes of late workers were refused."""
         return self.store.counters().get("stale_write_rejected.guarded", 0)
 
     def at_rest(self) -> bool:
-        """Tell whether nobody else holds a lock: a process that is stopped inside a transaction is another story."""
+        """Return whether no other process holds a lock. Stopping a process inside a transaction is a different case."""
         database = self.store.database
         if database.engine.dialect.name == "sqlite":
             turn = os.open(str(database.engine.url.database) + "-turn", os.O_RDWR)
@@ -102,7 +102,7 @@ class Desk:
 
 
 class Worker(Running):
-    """One worker with the real wiring."""
+    """A worker process with the real wiring."""
 
     def __init__(self, log: Path, settings: dict[str, str]) -> None:
         super().__init__(["-c", WORK], log, settings)
@@ -112,7 +112,7 @@ class Worker(Running):
         assert self.ended() == -signal.SIGKILL
 
     def stop(self, desk: Desk) -> None:
-        """Stop it where it holds no lock."""
+        """Stop the process at a moment when it holds no lock."""
 
         def stopped() -> bool:
             self.send(signal.SIGSTOP)
@@ -135,7 +135,7 @@ def desk(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def book(sections: int, word: str = "krill", *, edited: int | None = None) -> str:
-    """Write a text of so many chunks."""
+    """Return a text with this many chunks."""
     return "\n\n".join(
         f"## Section {number}\n\nThe {'granite' if number == edited else word} of section {number}. "
         + f"Padding {number}. " * 5
@@ -144,10 +144,10 @@ def book(sections: int, word: str = "krill", *, edited: int | None = None) -> st
 
 
 @pytest.mark.smoke
-def test_a_worker_killed_in_the_middle_wastes_no_more_than_was_under_way(desk: Desk) -> None:
+def test_a_worker_killed_while_embedding_wastes_only_the_calls_in_flight(desk: Desk) -> None:
     paid = desk.paid
     desk.put(book(1_500))
-    paid.stall(0.15)  # each call takes its time
+    paid.stall(0.15)  # seconds that each call takes
     with desk.worker("first") as first:
         until(lambda: paid.bill.calls >= 8 and desk.count("library_memos") >= IN_FLIGHT, "it is not in the middle")
         first.kill()
@@ -156,7 +156,7 @@ def test_a_worker_killed_in_the_middle_wastes_no_more_than_was_under_way(desk: D
     slot = desk.owner().slot("vector")
     assert slot is not None
     assert (slot.state, slot.built) == (SlotState.RUNNING, 0)
-    assert desk.library.searcher.search_channel(desk.base, "vector", "krill") == []  # half an index is not shown
+    assert desk.library.searcher.search_channel(desk.base, "vector", "krill") == []  # an unfinished index is not served
     paid.release()
     with desk.worker("second") as second:
         until(desk.quiet, "the document is not indexed")
@@ -171,7 +171,7 @@ def test_a_worker_killed_in_the_middle_wastes_no_more_than_was_under_way(desk: D
     audit_quiet(desk)
 
 
-def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(desk: Desk) -> None:
+def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_continues(desk: Desk) -> None:
     paid = desk.paid
     desk.put(book(600))
     paid.stall()
@@ -180,7 +180,7 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(desk: D
         late.stop(desk)
         until(lambda: desk.owner().slot("fulltext") is not None, "it has no slots")
         desk.put(book(600, edited=10))
-        paid.release()  # the answers wait in its sockets
+        paid.release()  # the answers stay in the sockets of the stopped worker
         with desk.worker("other", **SHORT) as other:
             until(desk.quiet, "the new generation is not indexed")
             assert other.finish() == 0
@@ -191,14 +191,14 @@ def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(desk: D
         late.send(signal.SIGCONT)
         until(lambda: desk.refused() > refused, "the late row was not refused")
         assert late.finish() == 0
-    assert desk.owner() == before  # to the last field
+    assert desk.owner() == before  # every field is equal
     assert rows_of(desk) == rows
     assert_new(desk)
     audit(desk)
     sweep(desk)
     assert_new(desk)
     audit_quiet(desk)
-    assert sum(paid.bill.texts.values()) <= len(paid.bill.texts) + IN_FLIGHT  # the two did not know of each other
+    assert sum(paid.bill.texts.values()) <= len(paid.bill.texts) + IN_FLIGHT  # both workers may have paid for these
 
 
 def rows_of(desk: Desk) -> dict[str, list[int]]:
@@ -210,7 +210,7 @@ def rows_of(desk: Desk) -> dict[str, list[int]]:
 
 
 def assert_new(desk: Desk) -> None:
-    """What is found is the new generation, whole and alone."""
+    """Check that search finds only the new generation, and all of it."""
     for kind in ("vector", "fulltext"):
         hits = desk.library.searcher.search_channel(desk.base, kind, "section", 1_000)
         assert {hit.generation for hit in hits} == {2}

@@ -1,4 +1,4 @@
-"""Real processes that die: at every named point, again and again, all of them at once."""
+"""Real worker processes are killed: at every named point, repeatedly, and all at the same time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shop(database_url: str, tmp_path: Path) -> Iterator[Shop]:
         ("looks", "checkpoint", 2),
         ("looks", "write", 5),
         ("looks", "settling", 2),
-        ("looks", "settled", 1),  # the content is there, what needs it is not
+        ("looks", "settled", 1),  # the content is built, its dependents are not
         ("rings", "done", 2),
     ],
 )
@@ -65,9 +65,9 @@ def test_a_document_that_kills_every_worker_fails_and_its_neighbours_succeed(sho
     neighbours = ["doc-0", "doc-1", "doc-2"]
     shop.add("doc-0", "poison", "doc-1", "doc-2")
     with shop.program("serves", Fault(point="build poison", action="kill", nth=0)) as parent:
-        until(shop.quiet, "the work does not come to an end")  # workers that die are replaced by the scheduler
+        until(shop.quiet, "the work does not come to an end")  # the scheduler replaces workers that die
         assert parent.finish() == 0
-    assert len(set(passed(shop.folder, "build poison"))) == 4  # so many processes
+    assert len(set(passed(shop.folder, "build poison"))) == 4  # four different processes
     content = shop.store.slot("shelf", "poison", "content")
     assert (content.state, content.attempts) == (SlotState.FAILED, 4)
     assert content.error is not None
@@ -78,7 +78,7 @@ def test_a_document_that_kills_every_worker_fails_and_its_neighbours_succeed(sho
         shop.assert_built_once(owner)
 
 
-def test_work_goes_on_long_before_the_lease_ends_when_everything_was_killed(
+def test_slots_of_killed_processes_are_claimed_long_before_their_leases_expire(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hold(shop.folder, "doc-0")
@@ -110,7 +110,7 @@ def test_work_goes_on_long_before_the_lease_ends_when_everything_was_killed(
     shop.assert_built_once("doc-0")
 
 
-def test_workers_end_by_themselves_when_their_parent_is_killed(shop: Shop) -> None:
+def test_workers_stop_when_their_parent_process_is_killed(shop: Shop) -> None:
     hold(shop.folder, "doc-0")
     with shop.program("serves", **LONG) as parent:
         shop.add("doc-0")
@@ -121,7 +121,7 @@ def test_workers_end_by_themselves_when_their_parent_is_killed(shop: Shop) -> No
         assert parent.ended() == -signal.SIGKILL
         until(lambda: not any(map(alive, workers)), "the workers live on")
     slot = shop.store.slot("shelf", "doc-0", "content")
-    assert (slot.state, slot.attempts, slot.holder) == (SlotState.QUEUED, 0, None)  # given back, not lost
+    assert (slot.state, slot.attempts, slot.holder) == (SlotState.QUEUED, 0, None)  # released, not expired
     assert shop.count("slot.released") == 1
 
 

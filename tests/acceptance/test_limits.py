@@ -1,4 +1,4 @@
-"""A real server that may open few files stays usable while a client opens streams and sends requests by halves."""
+"""A server with few file descriptors stays usable while a client opens many streams and sends partial requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def connected(address: str, data: bytes) -> socket.socket:
 
 
 def status(connection: socket.socket) -> int:
-    """Read the first line of an answer; 0 if the server closed the connection without one."""
+    """Return the status code of a response, or 0 if the server closed the connection without one."""
     try:
         head = connection.recv(1 << 16)
     except ConnectionResetError:
@@ -35,9 +35,9 @@ def status(connection: socket.socket) -> int:
     return int(head.split()[1]) if head else 0
 
 
-def test_streams_and_half_sent_requests_never_block_other_requests(tmp_path: Path) -> None:
+def test_streams_and_partial_requests_never_block_other_requests(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, before[1]))  # the server inherits it
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, before[1]))  # the server inherits this limit
     try:
         server = Serving(tmp_path / "home", "--no-workers")
     finally:
@@ -46,7 +46,7 @@ def test_streams_and_half_sent_requests_never_block_other_requests(tmp_path: Pat
         with ExitStack() as held:
             burst = [held.enter_context(connected(server.address, STREAM)) for _ in range(STREAMS)]
             answers = [status(one) for one in burst]
-            assert set(answers) <= {200, 429, 503, 0}  # 0: it made room for a newer connection
+            assert set(answers) <= {200, 429, 503, 0}  # 0: the server closed it in favour of a newer connection
             opened = answers.count(200)
             while status(held.enter_context(connected(server.address, STREAM))) == 200:
                 opened += 1

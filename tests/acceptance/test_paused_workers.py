@@ -1,4 +1,4 @@
-"""A real process that is stopped past its lease and wakes up late: nothing it does then may count."""
+"""A real worker process is stopped past its lease and continues later: none of its late writes takes effect."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from tests.support.processes import Program
 
-# Where it is stopped, and which of its writes is refused when it goes on.
+# The point at which the worker is stopped, and the write that is refused when it continues.
 LATE = pytest.mark.parametrize(
     ("point", "refused"),
     [
-        ("checkpoint", "released"),  # its own clock tells it to stop; it only tries to free the slot
-        ("write", "guarded"),  # it has just checked, and writes a row
-        ("settling", "completed"),  # all is built, and it commits
+        ("checkpoint", "released"),  # the worker sees that its lease has expired and only tries to release the slot
+        ("write", "guarded"),  # the worker has just checked its lease and writes a row
+        ("settling", "completed"),  # the worker has built everything and commits
     ],
 )
 
@@ -44,7 +44,7 @@ def refusals(shop: Shop, verb: str) -> int:
 
 
 def wake(late: Program, shop: Shop, refused: str) -> None:
-    """Let the late worker go on, and wait for the refusal of its write."""
+    """Continue the late worker and wait until its write is refused."""
     before = refusals(shop, refused)
     late.send(signal.SIGCONT)
     until(lambda: refusals(shop, refused) > before, "the late write was not refused")
@@ -52,7 +52,7 @@ def wake(late: Program, shop: Shop, refused: str) -> None:
 
 
 @LATE
-def test_a_worker_that_wakes_up_after_another_has_committed_changes_nothing(
+def test_a_worker_that_continues_after_another_has_committed_changes_nothing(
     shop: Shop, point: str, refused: str
 ) -> None:
     shop.add("doc", slots=ONE)
@@ -69,7 +69,7 @@ def test_a_worker_that_wakes_up_after_another_has_committed_changes_nothing(
         wake(late, shop, refused)
         assert other.finish() == 0
     slot = shop.store.slot("shelf", "doc", "cards")
-    assert slot == taken  # to the last field
+    assert slot == taken  # every field is equal
     assert f"/{other.pid}/" in shop.events("slot.claimed")[-1]["holder"]
     assert shop.events("slot.claimed")[-1]["fence"] == slot.fence > held.fence
     assert visible(shop.store, slot) == WHOLE
@@ -77,7 +77,7 @@ def test_a_worker_that_wakes_up_after_another_has_committed_changes_nothing(
 
 
 @pytest.mark.smoke
-def test_a_worker_that_wakes_up_in_another_generation_changes_nothing(shop: Shop) -> None:
+def test_a_worker_that_continues_in_a_newer_generation_changes_nothing(shop: Shop) -> None:
     shop.add("doc", slots=ONE)
     first = shop.store.slot("shelf", "doc", "cards").job
     with (
@@ -99,7 +99,7 @@ def test_a_worker_that_wakes_up_in_another_generation_changes_nothing(shop: Shop
 
 
 @pytest.mark.parametrize(("point", "refused"), [("write", "guarded"), ("settling", "completed")])
-def test_a_worker_that_wakes_up_after_a_delete_brings_nothing_back(shop: Shop, point: str, refused: str) -> None:
+def test_a_worker_that_continues_after_a_delete_restores_nothing(shop: Shop, point: str, refused: str) -> None:
     shop.add("doc", slots=ONE)
     slot = shop.store.slot("shelf", "doc", "cards")
     with (

@@ -1,4 +1,4 @@
-"""An index of another package: installed, and from then on built, searched and offered everywhere."""
+"""An index from another package is built, searched and offered in every interface once it is installed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class BackwardsIndex:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
-    """Install the package as pip would: a module, and metadata that names its entry point."""
+    """Install the package as pip would: a module, and metadata with its entry point."""
     site = tmp_path / "site"
     about = site / "backwards-1.0.dist-info"
     about.mkdir(parents=True)
@@ -101,7 +101,7 @@ def server(tmp_path: Path, installed: dict[str, str]) -> Iterator[Serving]:
     serving.end()
 
 
-def test_an_index_of_another_package_is_built_searched_and_offered(server: Serving) -> None:
+def test_an_index_from_another_package_is_built_searched_and_offered(server: Serving) -> None:
     document = server.add("whales.md", "# Whales\n\nThey eat krill.\n")
     server.add("stones.md", "# Stones\n\nThey eat nothing.\n")
 
@@ -109,7 +109,7 @@ def test_an_index_of_another_package_is_built_searched_and_offered(server: Servi
         answer = server.http.post("/bases/sea/search", json={"query": "llirk", **how}).raise_for_status().json()
         return [(hit["document"], list(hit["channels"])) for hit in answer["hits"]]
 
-    assert found() == [(document, ["backwards"])]  # a search of all channels includes it
+    assert found() == [(document, ["backwards"])]  # a search of all channels includes the new index
     assert found(channels=["backwards"]) == [(document, ["backwards"])]
     assert found(channels=["fulltext"]) == []
     page = httpx2.get(f"{server.address}/bases/sea/search", params={"q": "llirk"}, trust_env=False).text
@@ -122,7 +122,7 @@ def test_an_index_of_another_package_is_built_searched_and_offered(server: Servi
     assert found() == []
 
 
-def test_the_command_searches_by_an_index_of_another_package(tmp_path: Path, installed: dict[str, str]) -> None:
+def test_the_cli_searches_an_index_from_another_package(tmp_path: Path, installed: dict[str, str]) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     note = tmp_path / "whales.md"
     note.write_text("They eat krill.")

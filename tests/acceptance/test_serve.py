@@ -1,4 +1,4 @@
-"""`holdfast serve` as people run it: ended, killed, started again; and those who look on meanwhile."""
+"""`holdfast serve` as a process: it is stopped, killed and restarted while clients follow events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def read_events(address: str, after: str | None, until: int) -> list[tuple[str, str]]:
-    """Follow the stream until the job of a document has ended; return the ids and types of what came."""
+    """Follow the stream until the job of a document succeeds, and return the id and type of each event."""
     found: list[tuple[str, str]] = []
     headers = {"Last-Event-ID": after} if after else {}
     with httpx2.stream(
@@ -46,14 +46,14 @@ def read_events(address: str, after: str | None, until: int) -> list[tuple[str, 
     return found
 
 
-def test_who_looks_on_catches_up_after_the_server_was_killed_and_loses_and_doubles_nothing(home: Path) -> None:
+def test_a_follower_receives_every_event_once_after_the_server_was_killed(home: Path) -> None:
     first = Serving(home)
     first.http.post("/bases", json={"name": "sea", "indexes": ["fulltext"]})
     whale = first.add("whale.md", "# Whale\n\nIt eats krill.")
     seen = read_events(first.address, "0-0", whale)
     first.end(signal.SIGKILL)
 
-    second = Serving(home)  # goes on where the first was, though it could not say goodbye
+    second = Serving(home)  # continues although the first server was killed without a clean shutdown
     stone = second.add("stone.md", "# Stone\n\nGranite.")
     missed = read_events(second.address, seen[-1][0], stone)
     history = second.http.get("/events", params={"limit": 500}).json()["items"]
@@ -66,7 +66,7 @@ def test_who_looks_on_catches_up_after_the_server_was_killed_and_loses_and_doubl
 
 
 @pytest.mark.smoke
-def test_ctrl_c_ends_it_cleanly_and_a_second_server_on_the_same_folder_is_refused(home: Path) -> None:
+def test_ctrl_c_stops_the_server_and_a_second_server_on_its_folder_is_refused(home: Path) -> None:
     first = Serving(home)
     first.http.post("/bases", json={"name": "sea", "indexes": ["fulltext"]})
     other = Serving(home)
@@ -78,7 +78,7 @@ def test_ctrl_c_ends_it_cleanly_and_a_second_server_on_the_same_folder_is_refuse
     ) as stream:
         lines = stream.iter_lines()
         assert next(lines) == "retry: 2000"
-        assert first.end() == 0  # whoever looks on does not hold it up
+        assert first.end() == 0  # an open stream does not delay the shutdown
         assert list(lines) == [""]
     assert not (home / "server.json").exists()
     again = Serving(home)
@@ -86,19 +86,19 @@ def test_ctrl_c_ends_it_cleanly_and_a_second_server_on_the_same_folder_is_refuse
     assert again.end(signal.SIGTERM) == 0
 
 
-def test_a_server_that_others_could_reach_needs_a_key_before_it_starts(home: Path) -> None:
-    refused = Serving(home, "--host", "0.0.0.0")  # noqa: S104 - that is what is refused
+def test_a_server_on_a_public_address_does_not_start_without_a_key(home: Path) -> None:
+    refused = Serving(home, "--host", "0.0.0.0")  # noqa: S104 - the test checks that this is refused
     assert refused.address == ""
     said = "".join(refused.errors)
     assert "open to everybody" in said
-    assert "keys create admin --scope admin\n" in said  # what comes before it names this library
+    assert "keys create admin --scope admin\n" in said  # the part before it contains the path of this library
     assert refused.end() != 0
 
 
 @pytest.mark.parametrize(
     ("level", "moves", "failures"), [("", False, True), ("debug", True, True), ("warning", False, False)]
 )
-def test_a_terminal_is_told_what_failed_and_of_every_move_only_on_request(
+def test_the_log_shows_failures_by_default_and_transitions_only_at_debug_level(
     home: Path, level: str, *, moves: bool, failures: bool
 ) -> None:
     serving = Serving(home, environment={"HOLDFAST_LOG": level})
@@ -108,7 +108,7 @@ def test_a_terminal_is_told_what_failed_and_of_every_move_only_on_request(
     told = serving.rested(f"/bases/sea/documents/{empty['document']}")
     assert told["status"] == "failed"
     assert serving.end() == 0
-    lines = [line for line in serving.errors if line[:4].isdigit()]  # those of the log begin with the time
+    lines = [line for line in serving.errors if line[:4].isdigit()]  # log lines begin with the time
     assert any("slot.admitted" in line for line in lines) is moves, "by who serves"
     assert any("slot.claimed" in line for line in lines) is moves, "by who works"
     assert any("work.failed" in line for line in lines) is failures
@@ -121,7 +121,7 @@ def test_a_server_encrypts_webhook_secrets_that_an_older_version_stored_as_plain
     library = open_library(Settings(home=str(home)))
     _, secret = library.webhooks.create("https://hooks.example.org/in", ["*"])
     with library.store.database.writing(durable=True) as tx:
-        tx.run_sql(f"UPDATE webhooks SET secret = '{secret}'")  # noqa: S608 - a test's own
+        tx.run_sql(f"UPDATE webhooks SET secret = '{secret}'")  # noqa: S608 - constants of this test
     assert Serving(home, "--no-workers").end() == 0
     with library.store.database.reading() as tx:
         ((stored,),) = tx.run_sql("SELECT secret FROM webhooks")

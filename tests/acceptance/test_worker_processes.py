@@ -1,4 +1,4 @@
-"""Real worker processes in fair weather: told to stop under load, side by side on one file, left by their program."""
+"""Real worker processes without crashes: stopped under load, several on one database, and orphaned by their program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONG = {"lease": "120s", "heartbeat": "30s", "period": "30s"}
-# Starts workers and fails before it stops them, as any program may.
+# Starts workers and raises an error before it stops them.
 CARELESS = """
 import sys
 from pathlib import Path
@@ -42,7 +42,7 @@ def shop(database_url: str, tmp_path: Path) -> Iterator[Shop]:
 
 
 @pytest.mark.parametrize("mode", ["looks", "rings"])
-def test_a_worker_told_to_stop_under_load_gives_everything_back(shop: Shop, mode: str) -> None:
+def test_a_worker_stopped_under_load_releases_all_its_slots(shop: Shop, mode: str) -> None:
     owners = [f"doc-{number:02}" for number in range(20)]
     shop.add(*owners, slots=ONE)
     held = hold(shop.folder, "doc-05")
@@ -71,12 +71,12 @@ def test_a_worker_told_to_stop_under_load_gives_everything_back(shop: Shop, mode
 
 
 @pytest.mark.smoke
-def test_two_workers_side_by_side_build_each_document_once(shop: Shop) -> None:
+def test_two_concurrent_workers_build_each_document_once(shop: Shop) -> None:
     owners = [f"doc-{number}" for number in range(200)]
     make_gate(shop.folder, "claimed")
     shop.add(*owners, slots=ONE)
     with shop.program("serves", Fault(point="claimed", action="meet"), claim_batch="10", **LONG) as parent:
-        # The first claim of each waits for the other's, so that both have a share.
+        # The first claim of each worker waits for that of the other, so that both get some documents.
         until(lambda: len(set(passed(shop.folder, "claimed"))) == 2, "not both workers have claimed")
         open_gate(shop.folder, "claimed")
         until(shop.quiet, "the documents are not built")
@@ -91,7 +91,7 @@ def test_two_workers_side_by_side_build_each_document_once(shop: Shop) -> None:
     assert set(shop.store.counters().values()) == {0}
 
 
-def test_a_program_that_fails_takes_its_workers_with_it(sqlite_url: str, tmp_path: Path) -> None:
+def test_the_workers_of_a_program_that_fails_stop_with_it(sqlite_url: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CARELESS, sqlite_url, str(tmp_path)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""A server for each test of the API."""
+"""Fixtures that start a server for each test of the API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def open_site(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Callable[..., HttpSite]]:
-    """Open servers; each on the same database."""
+    """Return a function that starts servers, all on the same database."""
     opened: list[HttpSite] = []
 
     def open_site(*, needs_key: bool = False, indexes: tuple[str, ...] = ("fulltext",), **settings: Any) -> HttpSite:
@@ -34,5 +34,5 @@ def open_site(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[C
 
 @pytest.fixture
 def site(open_site: Callable[..., HttpSite]) -> HttpSite:
-    """A server that needs no key."""
+    """Start a server that requires no key."""
     return open_site()

@@ -1,4 +1,4 @@
-"""Who may do what: every route for every scope and base; and what a browser on another site may not."""
+"""Access rights of every route for every scope and base, and protection against requests from other web sites."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ RANKS = ("read", "write", "admin")
 
 
 class Route(NamedTuple):
-    """What a route needs, and an example of a request that gets through to it."""
+    """The scope that a route needs, and an example of a valid request."""
 
     scope: str
-    everywhere: bool = False  # only for keys that are limited to no base
+    everywhere: bool = False  # only for keys that are not limited to bases
     body: Any = None
     params: Any = None
     content: bytes | None = None
@@ -116,20 +116,20 @@ ROUTES = {
     "read_erasure": CROSS,
     "erase": CROSS,
 }
-OPEN_ENDED = {"follow_events"}  # its answer has no end
-UNLOCKED = {"read_session", "sign_in", "sign_out"}  # they are for those who have shown no key yet
+OPEN_ENDED = {"follow_events"}  # the response is an endless stream
+UNLOCKED = {"read_session", "sign_in", "sign_out"}  # available without a key
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, sqlite_pattern: Path) -> Iterator[HttpSite]:
-    """One server with a base of ours and one of theirs for every route."""
+    """Start one server for all routes. The tests create the bases in it."""
     from tests.support.clock import FakeClock  # noqa: PLC0415
 
     clock: FakeClock = FakeClock()
     folder = tmp_path_factory.mktemp("access")
     path = folder / "holdfast.db"
     path.write_bytes(sqlite_pattern.read_bytes())
-    roots = {"folder_roots": "/nowhere"}  # as in the table of routes
+    roots = {"folder_roots": "/nowhere"}  # the path that ROUTES uses for preview_folder
     rig = Rig(f"sqlite:///{path}", folder / "blobs", clock, indexes=("fulltext",), settings=roots)
     site = HttpSite(rig, needs_key=True)
     yield site
@@ -138,7 +138,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, sqlite_pattern: Path) -> It
 
 
 class Ground:
-    """Two bases with a document each, and a key of every scope for one of them."""
+    """Two bases with one document each. Limited keys of every scope open only the first base."""
 
     def __init__(self, site: HttpSite, name: str) -> None:
         self.site = site
@@ -160,7 +160,7 @@ class Ground:
         self.hook = str(library.webhooks.create("https://example.org/x", ["*"])[0].id)
 
     def ask(self, operation: Any, base: str, headers: dict[str, str]) -> httpx2.Response:
-        """Send the example of a route about a base."""
+        """Send the example request of a route for a base."""
         method, path, name = operation
         route = ROUTES[name]
         fill = {**self.places.get(base, {"base": base, "document": "1", "job": "none"}), "chunk": "1"}
@@ -204,13 +204,13 @@ def test_every_route_is_in_the_table_of_scopes(shared: HttpSite) -> None:
     assert {name for _, _, name in operations(shared)} == ROUTES.keys()
 
 
-def test_nobody_sees_or_touches_what_is_not_theirs(shared: HttpSite) -> None:
+def test_a_key_gives_access_only_to_its_scope_and_its_bases(shared: HttpSite) -> None:
     looked_at = Ground(shared, "looking")
     for operation in operations(shared):
         if operation[2] in UNLOCKED:
             continue
         route = ROUTES[operation[2]]
-        ground = looked_at if route.scope == "read" else Ground(shared, operation[2])  # the others change something
+        ground = looked_at if route.scope == "read" else Ground(shared, operation[2])  # other routes change data
         shared.rig.work()
         assert ground.ask(operation, ground.ours, {}).status_code == 401, operation
         assert ground.ask(operation, ground.ours, {"X-API-Key": "hf_wrong"}).status_code == 401, operation
@@ -242,7 +242,7 @@ def test_nobody_sees_or_touches_what_is_not_theirs(shared: HttpSite) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:7340", "127.0.0.1.evil.example", "", "[::1", "2130706433"]
 )
-def test_a_name_that_is_not_ours_is_refused_so_that_no_name_can_be_bound_to_us(site: HttpSite, host: str) -> None:
+def test_an_unknown_host_header_is_refused_to_prevent_dns_rebinding(site: HttpSite, host: str) -> None:
     answer = site.http.get("/bases", headers={"Host": host})
     assert (answer.status_code, problem(answer)["code"]) == (421, "wrong_host")
 
@@ -256,7 +256,7 @@ FOREIGN = [
 ]
 
 
-def test_the_page_of_another_site_changes_nothing(site: HttpSite) -> None:
+def test_cross_site_requests_are_refused_and_change_nothing(site: HttpSite) -> None:
     for headers in FOREIGN:
         for method, path in [("POST", "/bases"), ("DELETE", "/bases/shelf"), ("PATCH", "/bases/shelf")]:
             answer = site.http.request(method, path, headers=headers, json={"name": "b"})
@@ -266,7 +266,7 @@ def test_the_page_of_another_site_changes_nothing(site: HttpSite) -> None:
     assert site.http.post("/bases", json={"name": "b"}, headers=own).status_code == 201
 
 
-def test_the_first_key_makes_keys_needed_and_a_wrong_one_never_helps(site: HttpSite) -> None:
+def test_requests_need_a_key_after_the_first_key_exists_and_a_wrong_key_is_refused(site: HttpSite) -> None:
     assert site.http.get("/bases").status_code == 200
     wrong = site.http.get("/bases", headers={"Authorization": "Bearer hf_no"})
     assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, 'Bearer realm="holdfast"')
@@ -276,7 +276,7 @@ def test_the_first_key_makes_keys_needed_and_a_wrong_one_never_helps(site: HttpS
     assert site.http.get("/bases", headers={b"Authorization": "Bearer ключ".encode()}).status_code == 401
 
 
-def test_a_secret_setting_is_never_told(open_site: Any) -> None:
+def test_secret_settings_are_never_returned(open_site: Any) -> None:
     site = open_site(
         chat_url="http://127.0.0.1:9",
         chat_model="m",
@@ -299,7 +299,7 @@ def test_an_admin_key_of_one_base_can_neither_rename_it_nor_set_its_tenant(site:
     ]
     assert [problem(answer)["code"] for answer in answers] == ["forbidden"] * 4
     taken, free, *_ = (problem(answer)["detail"] for answer in answers)
-    assert taken == free  # so nobody learns which names are taken
+    assert taken == free  # the answer does not reveal which names are taken
     same = site.http.patch("/bases/alpha", json={"name": "alpha", "tenant": "us", "chunk_size": 300}, headers=key)
     assert (same.status_code, same.json()["settings"]["chunk_size"]) == (200, 300)
     everywhere = site.key("admin")
@@ -308,7 +308,7 @@ def test_an_admin_key_of_one_base_can_neither_rename_it_nor_set_its_tenant(site:
     assert site.http.patch("/bases/alpha", json={"name": "gamma"}, headers=everywhere).status_code == 200
 
 
-def test_a_repeated_request_for_a_key_makes_no_second_one_and_never_tells_the_secret_again(site: HttpSite) -> None:
+def test_a_repeated_request_for_a_key_creates_one_key_and_hides_the_secret(site: HttpSite) -> None:
     admin = site.key("admin", name="operator")
     repeat = admin | {"Idempotency-Key": "make-reports"}
     first = site.http.post("/keys", json={"name": "reports"}, headers=repeat)
@@ -327,7 +327,7 @@ def test_a_repeated_request_for_a_key_makes_no_second_one_and_never_tells_the_se
     assert unnamed.status_code == site.http.post("/keys", json={"name": " "}, headers=admin).status_code == 422
 
 
-def test_a_repeated_request_for_a_webhook_never_tells_its_secret_again(site: HttpSite) -> None:
+def test_a_repeated_request_for_a_webhook_hides_the_secret(site: HttpSite) -> None:
     repeat = {"Idempotency-Key": "hook"}
     wanted = {"url": "https://example.org/hook"}
     first, again = (site.http.post("/webhooks", json=wanted, headers=repeat).json() for _ in range(2))

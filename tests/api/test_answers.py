@@ -1,4 +1,4 @@
-"""Answers over HTTP: whether they are whole, and what is said when a provider fails."""
+"""Answers over HTTP: the response shows whether the answer is complete, and which error a provider caused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def site(tmp_path: Path, clock: FakeClock, paid: PaidProvider) -> Iterator[HttpS
 
 
 def streamed(site: HttpSite) -> list[tuple[str, Any]]:
-    """Ask for a stream and return its events, or the problem that there is instead."""
+    """Request a streamed answer and return its events, or the problem document if the request failed."""
     answer = site.http.post("/bases/shelf/answers:stream", json=QUESTION)
     if answer.is_error:
         return [("problem", answer.json())]
@@ -66,14 +66,14 @@ def streamed(site: HttpSite) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize(
     ("fault", "cut"), [(None, False), (CUT, True), (UNFINISHED, True)], ids=["whole", "length", "no reason"]
 )
-def test_an_answer_says_whether_it_is_whole(
+def test_an_answer_shows_whether_it_was_cut_off(
     site: HttpSite, paid: PaidProvider, fault: Fault | None, *, cut: bool
 ) -> None:
     for _ in range(2 if fault else 0):
         paid.next(fault)  # type: ignore[arg-type]
     name, last = streamed(site)[-1]
     assert (name, last["outcome"], last["cut"]) == ("answer", "answered", cut)
-    if fault is not UNFINISHED:  # an answer in one piece is whole, if it does not say otherwise
+    if fault is not UNFINISHED:  # without a finish reason, an answer that is not streamed counts as complete
         assert site.http.post("/bases/shelf/answers", json=QUESTION).json()["cut"] is cut
 
 
@@ -88,7 +88,7 @@ def test_an_answer_says_whether_it_is_whole(
         (BROKEN, 503, "provider_busy", True),
     ],
 )
-def test_a_failed_answer_says_what_to_do_and_promises_nothing(
+def test_a_failed_answer_has_the_status_and_code_of_the_provider_error(
     site: HttpSite, paid: PaidProvider, fault: Fault, status: int, code: str, *, retryable: bool
 ) -> None:
     paid.always(fault)
@@ -98,7 +98,7 @@ def test_a_failed_answer_says_what_to_do_and_promises_nothing(
         assert "work" not in told["detail"].replace("workers", "")
 
 
-def test_a_spent_budget_is_no_fault_of_the_provider(site: HttpSite, paid: PaidProvider) -> None:
+def test_a_spent_budget_is_reported_without_a_call_to_the_provider(site: HttpSite, paid: PaidProvider) -> None:
     site.http.patch("/bases/shelf", json={"budget_tokens": 50}).raise_for_status()
     ((_, stream),) = streamed(site)
     for told in (stream, site.http.post("/bases/shelf/answers", json=QUESTION).json()):

@@ -1,4 +1,4 @@
-"""Whoever leaves in the middle of something is nobody's trouble: nothing is logged, nothing is left behind."""
+"""A client that disconnects during a request causes no warning and leaves no data, subscription or thread behind."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ WHALES = "# Whales\n\nThe blue whale eats krill.\n"
 FORM = {"content-type": "multipart/form-data; boundary=edge"}
 OPENED = b'--edge\r\ncontent-disposition: form-data; name="file"; filename="half.md"\r\n\r\n'
 UPLOAD = f"{API}/bases/shelf/documents?name=half.md"
-RESET = struct.pack("ii", 1, 0)  # the connection is torn down, and not ended in good order
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER with timeout 0: closing sends RST instead of FIN
 
 
 @pytest.fixture(params=["ended", "torn down"])
 def leave(request: pytest.FixtureRequest) -> Callable[[socket.socket], None]:
-    """One of the ways to leave."""
+    """Return a function that closes a connection in one of two ways: in order, or with a reset."""
 
     def leave(line: socket.socket) -> None:
         if request.param == "torn down":
@@ -46,7 +46,7 @@ def leave(request: pytest.FixtureRequest) -> Callable[[socket.socket], None]:
 
 @pytest.fixture
 def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Nothing is logged from WARNING on, and no thread is left."""
+    """Check that nothing was logged at WARNING or above, and that no thread is left."""
     before = threads()
     caplog.set_level(logging.DEBUG, "holdfast")
     yield
@@ -56,13 +56,13 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def threads() -> set[str]:
-    """Name the threads there are, but for those kept for whoever comes next, and those of a test's language model."""
+    """Return the names of running threads, except pool threads of AnyIO and threads of the fake language model."""
     named = {one.name for one in threading.enumerate()}
     return {name for name in named if "AnyIO" not in name and "process_request" not in name}
 
 
 def asked(site: HttpSite, method: str, path: str, body: bytes = b"", length: int = 0, **headers: str) -> socket.socket:
-    """Begin a request on a line of its own; less than its length may be sent."""
+    """Send a request on a new connection. `length` may announce a longer body than the one that is sent."""
     host, port = site.address.removeprefix("http://").split(":")
     line = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
     named = {"host": f"{host}:{port}", "content-length": str(length or len(body))} | headers
@@ -72,12 +72,12 @@ def asked(site: HttpSite, method: str, path: str, body: bytes = b"", length: int
 
 
 def at_rest(site: HttpSite) -> bool:
-    """Tell whether the server answers nobody, and nobody looks on."""
+    """Return whether the server has no open request and no subscription."""
     return not site._server.server_state.tasks and not site.served.feed._subscriptions
 
 
 def heard(line: socket.socket, words: bytes) -> None:
-    """Read until something was said."""
+    """Read until these bytes arrive."""
     said = b""
     while words not in said:
         piece = line.recv(1 << 16)
@@ -96,7 +96,7 @@ def heard(line: socket.socket, words: bytes) -> None:
     ],
 )
 @pytest.mark.usefixtures("quiet")
-def test_a_body_that_ends_in_its_middle_leaves_no_half_document(
+def test_an_interrupted_upload_leaves_no_document_and_no_file(
     site: HttpSite, leave: Callable[[socket.socket], None], path: str, headers: dict[str, str]
 ) -> None:
     begun = (OPENED if headers is FORM else b"") + b"half of a whale " * 100_000
@@ -112,7 +112,9 @@ def test_a_body_that_ends_in_its_middle_leaves_no_half_document(
 
 @pytest.mark.parametrize("path", ["/bases/shelf/documents/{document}", "/jobs/{job}"])
 @pytest.mark.usefixtures("quiet")
-def test_nobody_waits_for_whom_nobody_waits(site: HttpSite, leave: Callable[[socket.socket], None], path: str) -> None:
+def test_a_long_poll_ends_when_its_client_disconnects(
+    site: HttpSite, leave: Callable[[socket.socket], None], path: str
+) -> None:
     one = site.upload("whales.md", WHALES).json()["replies"][0]
     line = asked(site, "GET", f"{API}{path.format(**one)}?wait=60")
     until(lambda: site.served.feed._subscriptions, "nobody waits")
@@ -123,7 +125,9 @@ def test_nobody_waits_for_whom_nobody_waits(site: HttpSite, leave: Callable[[soc
 
 
 @pytest.mark.usefixtures("quiet")
-def test_whoever_follows_events_and_leaves_is_forgotten(site: HttpSite, leave: Callable[[socket.socket], None]) -> None:
+def test_an_event_stream_ends_when_its_client_disconnects(
+    site: HttpSite, leave: Callable[[socket.socket], None]
+) -> None:
     line = asked(site, "GET", f"{API}/events/stream")
     heard(line, b"retry:")
     site.index("whales.md", WHALES)
@@ -134,7 +138,7 @@ def test_whoever_follows_events_and_leaves_is_forgotten(site: HttpSite, leave: C
 
 
 @pytest.mark.usefixtures("quiet")
-def test_whoever_leaves_before_the_first_event_is_forgotten(site: HttpSite) -> None:
+def test_a_client_that_disconnects_before_the_first_event_leaves_no_subscription(site: HttpSite) -> None:
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -161,7 +165,7 @@ def test_whoever_leaves_before_the_first_event_is_forgotten(site: HttpSite) -> N
 
 
 class Speaker:
-    """A language model that says its first words, and the others when it may."""
+    """A language model that streams its first words, then waits for `go_on` before it streams the others."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -185,7 +189,7 @@ class Speaker:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_an_answer_that_nobody_hears_is_not_spoken_to_its_end(
+def test_a_streamed_answer_stops_when_its_client_disconnects(
     database_url: str, tmp_path: Path, clock: FakeClock, leave: Callable[[socket.socket], None]
 ) -> None:
     speaker = Speaker()
@@ -205,7 +209,7 @@ def test_an_answer_that_nobody_hears_is_not_spoken_to_its_end(
         assert speaker.over.wait(PATIENCE_SECONDS)
         (spent,) = site.http.get("/bases/shelf/usage").json()["kinds_spent"]
         assert (spent["kind"], spent["texts"]) == ("answer", 1)
-        assert 0 < spent["tokens_out"] < 2048  # what was heard, and not the most that was reserved
+        assert 0 < spent["tokens_out"] < 2048  # the tokens received, not the reserved maximum
         assert spent["estimated"] == spent["tokens_in"] + spent["tokens_out"]
         assert site.http.get("/about").is_success
         site.close()

@@ -1,4 +1,4 @@
-"""Documents over HTTP: put in, asked for, looked at, taken out; and what is said when that cannot be."""
+"""Documents over HTTP: upload, index, read and delete them, and the errors of these requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WHALES = "# Whales\n\nThe blue whale eats krill in the cold sea.\n"
 
 
-def test_an_upload_is_accepted_with_its_job_and_found_when_it_is_indexed(site: HttpSite) -> None:
+def test_an_upload_returns_its_job_and_is_found_after_indexing(site: HttpSite) -> None:
     answer = site.upload("whales.md", WHALES)
     assert answer.status_code == 202
     (reply,) = answer.json()["replies"]
@@ -31,7 +31,7 @@ def test_an_upload_is_accepted_with_its_job_and_found_when_it_is_indexed(site: H
     assert site.http.get(f"/jobs/{reply['job']}").json()["outcome"] == "success"
 
 
-def test_a_form_may_hold_many_files_and_each_has_its_own_answer(site: HttpSite) -> None:
+def test_a_form_can_hold_many_files_and_each_gets_its_own_reply(site: HttpSite) -> None:
     files = [("file", ("a.md", b"# A\n\nalpha")), ("file", ("b.md", b"# B\n\nbeta")), ("file", ("a.md", b"# other"))]
     answer = site.http.post("/bases/shelf/documents", files=files, data={"metadata": '{"team": "sea"}'})
     assert answer.status_code == 202
@@ -44,7 +44,7 @@ def test_a_form_may_hold_many_files_and_each_has_its_own_answer(site: HttpSite) 
     assert [one["metadata"] for one in listed] == [{"team": "sea"}] * 2
 
 
-def test_fifty_who_upload_the_same_at_once_get_one_202_and_49_conflicts_that_name_the_same_job(site: HttpSite) -> None:
+def test_of_fifty_identical_simultaneous_uploads_one_is_accepted_and_49_name_its_job(site: HttpSite) -> None:
     site.upload("first.md", "so that the base is warm")
     with ThreadPoolExecutor(50) as crowd:
         answers = list(crowd.map(lambda _: site.upload("whales.md", WHALES), range(50)))
@@ -60,7 +60,7 @@ def test_fifty_who_upload_the_same_at_once_get_one_202_and_49_conflicts_that_nam
     assert {one["job"] for one in listed} == {accepted["job"]}
 
 
-def test_a_double_click_on_reindex_is_one_job_and_one_conflict_with_its_status(site: HttpSite) -> None:
+def test_simultaneous_reindex_requests_make_one_job_and_conflicts_that_name_it(site: HttpSite) -> None:
     document = site.index("whales.md", WHALES)
     with ThreadPoolExecutor(10) as crowd:
         answers = list(crowd.map(lambda _: site.http.post(f"/bases/shelf/documents/{document}:force"), range(10)))
@@ -71,7 +71,7 @@ def test_a_double_click_on_reindex_is_one_job_and_one_conflict_with_its_status(s
     }
 
 
-def test_a_document_answers_with_all_that_is_known_of_it(site: HttpSite) -> None:
+def test_a_document_is_returned_with_its_status_indexes_text_and_chunks(site: HttpSite) -> None:
     document = site.index("whales.md", WHALES)
     found = site.http.get(f"/bases/shelf/documents/{document}")
     told = found.json()
@@ -90,7 +90,7 @@ def test_a_document_answers_with_all_that_is_known_of_it(site: HttpSite) -> None
     assert "krill" in passage["text"]
 
 
-def test_the_original_comes_back_as_a_file_that_no_browser_runs(site: HttpSite) -> None:
+def test_the_original_is_sent_as_a_download_that_browsers_do_not_run(site: HttpSite) -> None:
     page = "<script>alert(1)</script>"
     document = site.index("page.html", page)
     answer = site.http.get(f"/bases/shelf/documents/{document}/original")
@@ -100,7 +100,7 @@ def test_the_original_comes_back_as_a_file_that_no_browser_runs(site: HttpSite) 
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_delete_with_an_old_tag_is_refused_and_without_one_wins(site: HttpSite) -> None:
+def test_a_delete_with_an_outdated_etag_is_refused(site: HttpSite) -> None:
     document = site.index("whales.md", WHALES)
     refused = site.http.delete(f"/bases/shelf/documents/{document}", headers={"If-Match": '"g0"'})
     assert (refused.status_code, problem(refused)["code"]) == (412, "changed_meanwhile")
@@ -114,7 +114,7 @@ def test_a_delete_with_an_old_tag_is_refused_and_without_one_wins(site: HttpSite
     assert site.http.get("/bases/shelf/documents", params={"deleting": True}).json()["items"] == []
 
 
-def test_a_repeated_request_with_a_key_is_answered_as_the_first(site: HttpSite) -> None:
+def test_a_repeated_request_with_an_idempotency_key_gets_the_first_response(site: HttpSite) -> None:
     first, second = (site.upload("whales.md", WHALES, headers={"Idempotency-Key": "k"}) for _ in range(2))
     assert (first.status_code, second.status_code) == (202, 202)
     assert first.content == second.content
@@ -128,7 +128,7 @@ def test_a_repeated_request_with_a_key_is_answered_as_the_first(site: HttpSite) 
     assert refused[1].headers["idempotency-replayed"] == "true"
 
 
-def test_many_who_repeat_at_once_under_one_key_do_the_work_once(site: HttpSite) -> None:
+def test_simultaneous_requests_with_one_idempotency_key_are_carried_out_once(site: HttpSite) -> None:
     def send(_: int) -> httpx2.Response:
         return site.upload("whales.md", WHALES, headers={"Idempotency-Key": "same"})
 
@@ -140,7 +140,7 @@ def test_many_who_repeat_at_once_under_one_key_do_the_work_once(site: HttpSite) 
     assert site.rig.store.refusals() == []
 
 
-def test_statuses_of_many_are_read_at_once_and_unknown_ones_left_out(site: HttpSite) -> None:
+def test_one_request_reads_many_statuses_and_leaves_out_unknown_ids(site: HttpSite) -> None:
     ids = [site.index(f"{name}.md", f"# {name}") for name in "abc"]
     found = site.http.post("/bases/shelf/documents/status", json={"documents": [*ids, 999_999]}).json()
     assert [(one["id"], one["status"]) for one in found] == [(id_, "success") for id_ in ids]
@@ -185,12 +185,12 @@ PROBLEMS: list[tuple[Callable[[httpx2.Client], httpx2.Response], int, str]] = [
 ]
 
 
-def test_what_cannot_be_done_is_a_problem_with_a_code(site: HttpSite) -> None:
+def test_every_error_is_a_problem_document_with_a_code(site: HttpSite) -> None:
     told = [(answer.status_code, problem(answer)["code"]) for send, _, _ in PROBLEMS for answer in [send(site.http)]]
     assert told == [(status, code) for _, status, code in PROBLEMS]
 
 
-def test_a_body_beyond_the_limit_is_refused_while_it_comes(open_site: Callable[..., HttpSite]) -> None:
+def test_a_body_over_the_limit_is_refused_during_the_upload(open_site: Callable[..., HttpSite]) -> None:
     site = open_site(upload_limit=1)
 
     def endless() -> object:
@@ -204,7 +204,7 @@ def test_a_body_beyond_the_limit_is_refused_while_it_comes(open_site: Callable[.
     assert site.http.get("/bases/shelf/documents").json()["items"] == []
 
 
-def test_beyond_the_quota_the_answer_says_when_to_ask_again(site: HttpSite) -> None:
+def test_a_request_over_the_quota_gets_a_retry_after_header(site: HttpSite) -> None:
     site.http.post("/bases", json={"name": "small", "jobs_per_day": 1})
     assert site.upload("a.md", "alpha", "small").status_code == 202
     answer = site.upload("b.md", "beta", "small")
@@ -212,13 +212,13 @@ def test_beyond_the_quota_the_answer_says_when_to_ask_again(site: HttpSite) -> N
     assert 0 < int(answer.headers["retry-after"]) <= 86_400
 
 
-def test_a_server_that_goes_down_says_so(site: HttpSite) -> None:
+def test_a_server_that_is_shutting_down_answers_503(site: HttpSite) -> None:
     site.served.draining.set()
     answer = site.http.get("/bases")
     assert (answer.status_code, problem(answer)["code"], answer.headers["retry-after"]) == (503, "draining", "5")
 
 
-def test_an_answer_waits_until_a_job_has_ended_or_the_time_is_over(site: HttpSite) -> None:
+def test_a_long_poll_waits_until_the_job_ends_or_the_time_is_over(site: HttpSite) -> None:
     reply = site.upload("whales.md", WHALES).json()["replies"][0]
     early = site.http.get(f"/jobs/{reply['job']}", params={"wait": 0.2}).json()
     assert early["outcome"] is None
@@ -230,12 +230,12 @@ def test_an_answer_waits_until_a_job_has_ended_or_the_time_is_over(site: HttpSit
         assert document.result().json()["status"] == "success"
 
 
-def test_whoever_asks_at_a_wrong_address_is_told_where_to_look(site: HttpSite) -> None:
+def test_an_unknown_address_is_answered_with_a_link_to_the_api_description(site: HttpSite) -> None:
     assert f"{API}/openapi.json" in problem(site.http.get(f"{site.address}/nowhere"))["detail"]
     assert f"{API}/openapi.json" in problem(site.http.put("/bases"))["detail"]
 
 
-def test_what_a_filter_lets_through_is_counted_and_asked_for_and_the_body_names_one_way(site: HttpSite) -> None:
+def test_an_operation_accepts_either_a_filter_or_document_ids(site: HttpSite) -> None:
     site.index("whales.md", WHALES)
     path = "/bases/shelf/documents:reindex"
     counted = site.http.post(path, json={"filter": {"status": ["success"]}, "dry_run": True})

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import httpx2
 
 BASE = PARAMETERS["base"]
-ELSEWHERE = {("upload_files", "parent")}  # there is no folder in this base
-PLACEHOLDERS = {"sign_in"}  # no example has a key that opens anything
-ENDLESS = {"follow_events"}  # its answer has no end
-NEEDS_MORE = {  # what a base has to have before this can be asked of it, by the problem that says so
+ELSEWHERE = {("upload_files", "parent")}  # this base has no folder
+PLACEHOLDERS = {"sign_in"}  # the key in the example is not a real one
+ENDLESS = {"follow_events"}  # the response is an endless stream
+NEEDS_MORE = {  # operations that this base does not support, and the error code that they return
     "generate_cards": "not_enabled",
     "cancel_cards": "unknown_owner",
     "redeliver_event": "unknown_delivery",
@@ -32,7 +32,7 @@ NEEDS_MORE = {  # what a base has to have before this can be asked of it, by the
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, sqlite_pattern: Path) -> Iterator[HttpSite]:
-    """A server that nobody has told anything yet."""
+    """Start a server with an empty database."""
     from tests.support.clock import FakeClock  # noqa: PLC0415
 
     folder = tmp_path_factory.mktemp("examples")
@@ -55,13 +55,13 @@ def operations(site: HttpSite) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def fits(site: HttpSite, example: Any, schema: dict[str, Any], where: object) -> None:
-    """See that an example is of its schema."""
+    """Check that an example is valid for its schema."""
     whole = {**schema, "components": site.app.openapi()["components"]}
     checks = jsonschema.Draft202012Validator(whole, format_checker=jsonschema.FormatChecker())
     assert not [error.message for error in checks.iter_errors(example)], where
 
 
-def test_every_parameter_has_an_example_of_its_schema(site: HttpSite) -> None:
+def test_every_parameter_has_an_example_that_is_valid_for_its_schema(site: HttpSite) -> None:
     for _, path, operation in operations(site):
         for one in operation.get("parameters", ()):
             where = (path, operation["operationId"], one["name"])
@@ -69,7 +69,7 @@ def test_every_parameter_has_an_example_of_its_schema(site: HttpSite) -> None:
             fits(site, one["example"], one["schema"], where)
 
 
-def test_every_body_has_examples_of_its_schema(site: HttpSite) -> None:
+def test_every_body_has_examples_that_are_valid_for_its_schema(site: HttpSite) -> None:
     for _, path, operation in operations(site):
         body = operation.get("requestBody", {}).get("content", {}).get(JSON_TYPE)
         if body is not None:
@@ -78,7 +78,7 @@ def test_every_body_has_examples_of_its_schema(site: HttpSite) -> None:
                 fits(site, one["value"], body["schema"], (path, one))
 
 
-def test_every_answer_has_an_example_of_its_schema(site: HttpSite) -> None:
+def test_every_response_has_an_example_that_is_valid_for_its_schema(site: HttpSite) -> None:
     seen = 0
     for _, path, operation in operations(site):
         for code, answer in operation["responses"].items():
@@ -98,7 +98,7 @@ def shape(answer: Any) -> Any:
 
 
 class Readers:
-    """Where the examples live: a base with the document that they speak of."""
+    """Prepares the base, the document and the other objects that the examples refer to."""
 
     def __init__(self, site: HttpSite, folder: Path) -> None:
         self.site = site
@@ -110,7 +110,7 @@ class Readers:
         self.there: dict[str, str] = {}
 
     def begin(self) -> None:
-        """Make the base and its document anew; `there` tells what the words of a path stand for."""
+        """Create the base and its document again. `there` maps path parameters to real ids."""
         for base in self.http.get("/bases").json():
             self.http.delete(f"/bases/{base['name']}")
         self.http.post("/bases", json={"name": BASE, "indexes": ["fulltext", "graph"]}).raise_for_status()
@@ -119,7 +119,7 @@ class Readers:
         self.there = {"document": str(document), "chunk": str(found[0]["chunk"])}
 
     def stands(self) -> bool:
-        """Tell whether the document is as it was in the beginning, for all that was sent."""
+        """Return whether the document is still indexed under its own name after the earlier requests."""
         self.site.rig.work()
         place = f"/bases/{BASE}/documents/{self.there.get('document', 1)}"
         found = self.http.get(place)
@@ -128,7 +128,7 @@ class Readers:
         return self.http.get(f"{place}/passages/{self.there.get('chunk', 1)}").is_success
 
     def send(self, method: str, path: str, operation: dict[str, Any], body: Any) -> httpx2.Response:
-        """Send the example of a request, about what is really there."""
+        """Send an example request with the ids of existing objects."""
         if not self.stands():
             self.begin()
         content = self.prepare(operation["operationId"], body)
@@ -141,7 +141,7 @@ class Readers:
         return self.http.request(method, path, params=params, content=content, json=body)
 
     def prepare(self, name: str, body: Any) -> bytes | None:
-        """See that what a request needs is there, and let its body speak of that; return a body that is no JSON."""
+        """Create what a request needs and adapt its body to it. Return the body if it is not JSON."""
         if name in ("get_job", "cancel_job", "retry_job", "prioritise_job"):
             self.there["job"] = self.http.post(f"/bases/{BASE}/documents/{self.there['document']}:force").json()["job"]
         if name.endswith(("_webhook", "_secret", "_deliveries")):
@@ -166,7 +166,7 @@ class Readers:
         return None
 
 
-def test_what_the_examples_send_is_taken_by_a_server(site: HttpSite, tmp_path: Path) -> None:
+def test_a_server_accepts_the_example_requests(site: HttpSite, tmp_path: Path) -> None:
     readers = Readers(site, tmp_path / "handbook")
     for method, path, operation in operations(site):
         name = operation["operationId"]
@@ -183,5 +183,5 @@ def test_what_the_examples_send_is_taken_by_a_server(site: HttpSite, tmp_path: P
             told = operation["responses"][str(answer.status_code)].get("content", {}).get(JSON_TYPE)
             if told is not None and answer.headers["content-type"] == JSON_TYPE:
                 fits(site, answer.json(), told["schema"], name)
-                if answer.json() != [] and body == bodies[0]:  # of several bodies, the example answers the first
+                if answer.json() != [] and body == bodies[0]:  # the example response belongs to the first body
                     assert shape(answer.json()) == shape(told["example"]), name

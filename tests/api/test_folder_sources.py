@@ -1,4 +1,4 @@
-"""Folders of the server as sources: for whom, from where, and never our own data."""
+"""Folders of the server as sources: which keys may add them, which folders are allowed, and never our own data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def site(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[HttpSite]:
-    """A server whose operator allows one folder; home, data and documents lie below the same folder."""
+    """Start a server whose operator allows one folder. All folders, also its home, are in `tmp_path`."""
     for name in ("allowed/a.md", "elsewhere/b.md", "home/secret.md", "home/files/text.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"# {name}\n\nKrill in {name}.")
@@ -42,7 +42,7 @@ def names(site: HttpSite, key: dict[str, str] | None = None) -> set[str]:
     return {one["name"] for one in listed if one["kind"] == "file"}
 
 
-def test_a_key_names_only_folders_below_the_allowed_roots_and_only_with_all_bases(
+def test_only_a_key_for_all_bases_may_add_a_folder_and_only_below_the_allowed_roots(
     site: HttpSite, tmp_path: Path
 ) -> None:
     limited, everywhere = site.key("admin", "shelf"), site.key("admin")
@@ -53,7 +53,7 @@ def test_a_key_names_only_folders_below_the_allowed_roots_and_only_with_all_base
         add(site, folder, everywhere)
         for folder in (tmp_path, tmp_path / "elsewhere", tmp_path / "gone", tmp_path / "allowed" / "out", "/")
     ]
-    assert {problem(one)["detail"] for one in outside} == {problem(outside[0])["detail"]}  # nothing tells what exists
+    assert {problem(one)["detail"] for one in outside} == {problem(outside[0])["detail"]}  # does not reveal what exists
     assert {one.status_code for one in outside} == {403}
     preview = site.http.post(
         "/bases/shelf/documents/sources:preview", json={"path": str(tmp_path / "elsewhere")}, headers=everywhere
@@ -65,7 +65,7 @@ def test_a_key_names_only_folders_below_the_allowed_roots_and_only_with_all_base
     assert names(site, everywhere) == {"a.md"}
 
 
-def test_our_own_data_is_no_source_for_anybody(site: HttpSite, tmp_path: Path) -> None:
+def test_the_data_folder_of_the_server_is_never_a_source(site: HttpSite, tmp_path: Path) -> None:
     (tmp_path / "door").symlink_to(tmp_path / "home")
     for folder in ("home", "home/files", "door", "door/files"):
         answer = add(site, tmp_path / folder)
@@ -75,9 +75,7 @@ def test_our_own_data_is_no_source_for_anybody(site: HttpSite, tmp_path: Path) -
     assert names(site, everywhere) == set()
 
 
-def test_a_folder_that_contains_our_data_does_not_take_it_in_however_often_it_is_refreshed(
-    site: HttpSite, tmp_path: Path
-) -> None:
+def test_a_source_that_contains_the_data_folder_skips_it_at_every_refresh(site: HttpSite, tmp_path: Path) -> None:
     assert add(site, tmp_path).status_code == 202
     for _ in range(3):
         site.rig.work()
@@ -89,7 +87,7 @@ def test_a_folder_that_contains_our_data_does_not_take_it_in_however_often_it_is
 
 
 def look(site: HttpSite, key: dict[str, str], name: str) -> dict[str, Any]:
-    """Refresh a folder by a key, and return how it stands then."""
+    """Refresh a folder with a key, and return its document afterwards."""
     listed = site.http.get("/bases/shelf/documents", params={"parent": 0}, headers=key).json()["items"]
     (id_,) = (one["id"] for one in listed if one["name"] == name)
     assert site.http.post(f"/bases/shelf/documents/{id_}:refresh", headers=key).status_code == 202
@@ -98,20 +96,20 @@ def look(site: HttpSite, key: dict[str, str], name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_worker_checks_the_folder_again_at_every_look(site: HttpSite, tmp_path: Path) -> None:
-    assert add(site, tmp_path / "elsewhere").status_code == 202  # the local user, while there are no keys
+def test_a_worker_checks_the_folder_again_at_every_refresh(site: HttpSite, tmp_path: Path) -> None:
+    assert add(site, tmp_path / "elsewhere").status_code == 202  # without keys, the caller is the local user
     assert add(site, tmp_path / "allowed").status_code == 202
     site.rig.work()
     key = site.key("admin")
     (tmp_path / "elsewhere" / "c.md").write_text("# C\n\nMore krill.")
-    assert look(site, key, "elsewhere")["why"] is None  # what the local user named stays allowed
+    assert look(site, key, "elsewhere")["why"] is None  # a folder that the local user added stays allowed
     assert names(site, key) == {"a.md", "b.md", "c.md"}
 
-    with site.rig.store.database.engine.begin() as connection:  # as an archive or an older version would leave it
+    with site.rig.store.database.engine.begin() as connection:  # the state after an import or an upgrade
         connection.exec_driver_sql("UPDATE library_items SET local = 0 WHERE name = 'elsewhere'")
     (tmp_path / "elsewhere" / "d.md").write_text("# D\n\nStill more krill.")
     assert look(site, key, "elsewhere")["why"]["code"] == "folder_not_allowed"
-    assert names(site, key) == {"a.md", "b.md", "c.md"}  # nothing is read, and nothing is taken for gone
+    assert names(site, key) == {"a.md", "b.md", "c.md"}  # no file is read, and no document counts as removed
 
     (tmp_path / "allowed").rename(tmp_path / "moved")
     (tmp_path / "allowed").symlink_to(tmp_path / "home")

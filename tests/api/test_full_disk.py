@@ -1,4 +1,4 @@
-"""A full disk: every way of writing is answered with 507, leaves no file and no row, and works again with room."""
+"""On a full disk every write returns 507, leaves no file and no row, and succeeds again once there is space."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from tests.support.clock import FakeClock
 
 LARGEST_FILE = 900_000
-FITS_IN_MEMORY = 1_000_000  # of the server, so that it fails where the bytes are kept
-SPOOLED = 2_000_000  # fails in the temporary folder already
+FITS_IN_MEMORY = 1_000_000  # the server keeps it in memory, so the write fails in the folder of the documents
+SPOOLED = 2_000_000  # the server spools it, so the write fails in the temporary folder
 DOCUMENTS = "/bases/shelf/documents"
-# As PostgreSQL itself does when it cannot extend a table.
+# Raises the error that PostgreSQL raises when it cannot extend a table.
 REFUSE_ROWS = """CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"""
 
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """Let this process write no file beyond `LARGEST_FILE`: the disk refuses the bytes as a full one does."""
+    """Limit the size of files that this process may write. Larger writes fail, as they do on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, before[1]))
     try:
@@ -90,7 +90,7 @@ WAYS = pytest.mark.parametrize(
 
 
 @WAYS
-def test_a_write_that_the_disk_refuses_is_answered_with_507_and_leaves_nothing(
+def test_a_write_to_a_full_disk_returns_507_and_leaves_nothing(
     site: HttpSite, write: Callable[[HttpSite, int], httpx2.Response], size: int
 ) -> None:
     before = written(site)
@@ -118,7 +118,7 @@ def test_an_archive_that_does_not_fit_on_the_disk_leaves_no_base(site: HttpSite,
 
 
 class Pipe(io.BytesIO):
-    """A stream without places, like standard input."""
+    """A stream that is not seekable, like standard input."""
 
     def seekable(self) -> bool:
         return False
@@ -134,7 +134,7 @@ def test_a_piped_archive_that_does_not_fit_in_the_temporary_folder_leaves_no_bas
     assert written(site) == before
 
 
-def test_an_archive_or_file_that_does_not_fit_where_it_is_saved_leaves_no_part(site: HttpSite, tmp_path: Path) -> None:
+def test_an_export_or_download_to_a_full_disk_leaves_no_partial_file(site: HttpSite, tmp_path: Path) -> None:
     site.rig.library.adder.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], AddOptions(index=False))
     with full_disk():
         with pytest.raises(StoreFull, match="for the archive"):
@@ -144,7 +144,7 @@ def test_an_archive_or_file_that_does_not_fit_where_it_is_saved_leaves_no_part(s
     assert not {"copy.zip", "saved"} & {path.name for path in tmp_path.iterdir()}
 
 
-def test_a_page_that_does_not_fit_on_the_disk_waits_and_is_fetched_when_there_is_room(site: HttpSite) -> None:
+def test_a_page_that_does_not_fit_on_the_disk_is_fetched_again_when_there_is_space(site: HttpSite) -> None:
     rig = site.rig
     rig.library.source_policy = SourceAccess(reach=Reach.parse("127.0.0.1"))
     rig.indexers = rig.library.indexers()
@@ -165,7 +165,7 @@ def test_a_page_that_does_not_fit_on_the_disk_waits_and_is_fetched_when_there_is
 
 
 @pytest.mark.postgres
-def test_a_full_disk_of_postgresql_is_answered_with_507_and_leaves_nothing(
+def test_a_full_disk_of_postgresql_returns_507_and_leaves_nothing(
     postgres_url: str, tmp_path: Path, clock: FakeClock
 ) -> None:
     rig = Rig(postgres_url, tmp_path / "blobs", clock, indexes=("fulltext",))
@@ -187,7 +187,7 @@ def test_a_full_disk_of_postgresql_is_answered_with_507_and_leaves_nothing(
         rig.close()
 
 
-def test_a_request_of_many_files_says_how_many_were_added_before_the_disk_was_full(site: HttpSite) -> None:
+def test_an_upload_of_many_files_reports_how_many_were_added_before_the_disk_was_full(site: HttpSite) -> None:
     files = [("file", (f"{number}.txt", b"x" * number)) for number in range(100)]
     with full_disk():
         answer = site.http.post(DOCUMENTS, files=[*files, ("file", ("large.txt", b"x" * FITS_IN_MEMORY))])
@@ -196,7 +196,7 @@ def test_a_request_of_many_files_says_how_many_were_added_before_the_disk_was_fu
     assert written(site)[1] == 100
 
 
-def test_bytes_whose_row_does_not_fit_on_the_disk_are_removed_again(tmp_path: Path) -> None:
+def test_a_file_is_removed_again_when_its_row_does_not_fit_on_the_disk(tmp_path: Path) -> None:
     missing = [tool for tool in ("unshare", "mount") if shutil.which(tool) is None]
     if missing:
         assert os.environ.get("CI") != "true", f"install {missing}: continuous integration must fill a disk"

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 JSON = "application/json"
 NUL, SURROGATE = "a\0b", "a\ud800b"
 IN_ADDRESSES = ("a%00b", "a%ED%A0%80b")  # NUL, and the bytes of a lone surrogate
-ENDLESS = {"follow_events"}  # a stream without an end; `list_events` has the same parameters
-DEEP = 256  # levels that earlier versions stored and could not show
+ENDLESS = {"follow_events"}  # an endless stream; `list_events` has the same parameters
+DEEP = 256  # earlier versions stored metadata of this depth but could not show it
 
 
 def nested(levels: int) -> dict[str, Any]:
-    """Return a map within a map, so many levels deep."""
+    """Return nested maps of this depth."""
     found: dict[str, Any] = {"end": True}
     for _ in range(levels - 1):
         found = {"in": found}
@@ -43,7 +43,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 def refused(answer: httpx2.Response, field: str) -> dict[str, Any]:
-    """Expect a refusal that names the field."""
+    """Check that the request was refused and that the error names the field."""
     body = problem(answer)
     assert (answer.status_code, body["code"]) == (422, "bad_request"), answer.text
     assert field in body["detail"], body["detail"]
@@ -51,7 +51,7 @@ def refused(answer: httpx2.Response, field: str) -> dict[str, Any]:
 
 
 class Operations:
-    """Every operation of the description, with something valid to send to it."""
+    """Every operation of the OpenAPI description, with valid values for its parameters."""
 
     def __init__(self, site: HttpSite) -> None:
         self._described = site.app.openapi()
@@ -60,7 +60,7 @@ class Operations:
         self._known = {"base": "shelf", "document": document, "job": job, "key": "krill", "action": "index"}
 
     def requests(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-        """Yield a request for each place of a string: operation, method, path, and the rest of the request."""
+        """Yield a request for each string in each operation: operation id, method, path, and other arguments."""
         for path, methods in self._described["paths"].items():
             for method, operation in methods.items():
                 if operation["operationId"] in ENDLESS or not path.startswith(API):
@@ -93,7 +93,7 @@ class Operations:
         return path
 
     def _bodies(self, operation: dict[str, Any]) -> Iterator[Any]:
-        """Yield the examples of a body, each also with every text that it leaves out."""
+        """Yield the example bodies, and each of them again with every optional text or map added."""
         content = operation.get("requestBody", {}).get("content", {}).get(JSON)
         for example in (content or {}).get("examples", {}).values():
             body = json.loads(json.dumps(example["value"]).replace("handbook", "shelf"))
@@ -105,7 +105,7 @@ class Operations:
                     yield body | {name: {"key": "text"}}
 
     def _changed(self, value: Any, hostile: str) -> Iterator[Any]:
-        """Yield a body once for each of its strings and keys, with that one made hostile."""
+        """Yield a copy of the body for each of its strings and maps, with a hostile value or key in that place."""
         match value:
             case str():
                 yield hostile
@@ -140,7 +140,7 @@ class Operations:
         return any(one.get("type") == "object" and "properties" not in one for one in self._kinds(schema))
 
 
-def test_no_string_of_any_route_breaks_the_server(site: HttpSite) -> None:
+def test_no_hostile_string_causes_a_server_error_on_any_route(site: HttpSite) -> None:
     tried: set[str] = set()
     broken: list[str] = []
     for name, method, path, more in Operations(site).requests():
@@ -155,7 +155,7 @@ def test_no_string_of_any_route_breaks_the_server(site: HttpSite) -> None:
     assert listed.json()["total"] >= 1, listed.text
 
 
-def test_a_map_that_no_interface_could_show_is_refused(site: HttpSite) -> None:
+def test_metadata_that_cannot_be_shown_is_refused(site: HttpSite) -> None:
     def add(metadata: dict[str, Any]) -> httpx2.Response:
         body = json.dumps({"name": "n", "text": "t", "metadata": metadata})
         return site.http.post("/bases/shelf/documents/notes", content=body, headers={"Content-Type": JSON})
@@ -182,14 +182,14 @@ UNREADABLE = {
 }
 
 
-def test_a_body_that_no_parser_reads_is_refused_with_the_reason(site: HttpSite) -> None:
+def test_a_body_that_cannot_be_parsed_is_refused_with_the_reason(site: HttpSite) -> None:
     for body, why in UNREADABLE.items():
         for path in ("/bases/shelf/documents/notes", "/bases/shelf/search", "/bases"):
             answer = site.http.post(path, content=body, headers={"Content-Type": JSON})
             assert refused(answer, why)["subcode"] == "unreadable_body"
 
 
-def test_metadata_in_a_form_is_checked_like_any_other(site: HttpSite) -> None:
+def test_metadata_in_a_form_is_checked_in_the_same_way(site: HttpSite) -> None:
     def add(metadata: str) -> httpx2.Response:
         files = [("file", ("a.md", b"# A"))]
         return site.http.post("/bases/shelf/documents", files=files, data={"metadata": metadata})
@@ -222,7 +222,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("how", DAMAGED)
-def test_a_row_that_cannot_be_shown_spoils_no_list_and_can_be_deleted(site: HttpSite, how: str) -> None:
+def test_a_damaged_row_does_not_break_lists_and_can_be_deleted(site: HttpSite, how: str) -> None:
     column, value = DAMAGED[how]
     good = site.index("good.md", "# Good\n\nThe blue whale eats krill.")
     bad = site.index("bad.md", "# Bad\n\nThe grey whale eats krill.")
@@ -231,7 +231,7 @@ def test_a_row_that_cannot_be_shown_spoils_no_list_and_can_be_deleted(site: Http
     site.rig.work()
     with site.rig.store.database.engine.begin() as connection:
         connection.exec_driver_sql(
-            f"UPDATE library_items SET {column} = '{value}' WHERE id = {bad}"  # noqa: S608 - a test's own
+            f"UPDATE library_items SET {column} = '{value}' WHERE id = {bad}"  # noqa: S608 - constants of this test
         )
 
     listed = {one["id"]: one for one in site.http.get("/bases/shelf/documents").json()["items"]}
@@ -259,7 +259,7 @@ def test_a_row_that_cannot_be_shown_spoils_no_list_and_can_be_deleted(site: Http
     assert site.http.get("/bases/shelf/documents").json()["total"] == 2
 
 
-def test_the_page_the_commands_and_mcp_list_the_good_rows_beside_a_damaged_one(
+def test_the_page_the_cli_and_mcp_list_the_other_documents_beside_a_damaged_one(
     database_url: str, tmp_path: Path, clock: FakeClock
 ) -> None:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext",))

@@ -1,4 +1,4 @@
-"""What people keep here is in no log: neither texts, names and questions, nor answers and secrets, in any detail."""
+"""Logs at any level contain no texts, names, questions, answers or secrets of users."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 TEXT, NAME, QUERY, ANSWER = "xylotext", "xyloname", "xyloquery", "xyloanswer"
 WRONG, HOOK, REASON = "hf_xylowrong", "xylohook", "xyloreason"
 CANARY = "xylo"
-OUR_CLIENT = {"httpx2", "httpcore2.connection", "httpcore2.http11"}  # the test's own, which knows what it asks
+OUR_CLIENT = {"httpx2", "httpcore2.connection", "httpcore2.http11"}  # loggers of the HTTP client of this test
 WHALES = f"# Whales\n\nThe {TEXT} whale eats krill with Xylotext Whale Company.\n"
 
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """All that anybody logs, in every detail."""
+    """Capture the log at DEBUG level."""
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "holdfast")
     return caplog
@@ -50,7 +50,7 @@ def model() -> Iterator[PaidProvider]:
 
 @pytest.fixture
 def unwell() -> Iterator[Receiver]:
-    """A provider that repeats in its errors what it was sent."""
+    """Start a provider that repeats the request in its error messages."""
     error = {"message": f"not {TEXT} {REASON}", "code": None, "type": "invalid_request_error"}
     refusal = say(400, json.dumps({"error": error}).encode(), content_type="application/json")
     with Receiver() as provider:
@@ -62,7 +62,7 @@ def unwell() -> Iterator[Receiver]:
 def site(
     database_url: str, tmp_path: Path, clock: FakeClock, model: PaidProvider, unwell: Receiver
 ) -> Iterator[HttpSite]:
-    """A server whose language model answers, and whose embeddings fail."""
+    """Start a server whose language model answers and whose embedding provider fails."""
     speaker = OpenAIProvider(Endpoint(base_url=model.url, key=model.key, chat_model=model.chat_model))
     embedder = OpenAIProvider(Endpoint(base_url=unwell.url("/v1"), key="sk-xylokey", embedding_model="m"))
     kinds = ("vector", "fulltext", "graph")
@@ -77,13 +77,13 @@ def site(
 
 
 def told(caplog: pytest.LogCaptureFixture) -> str:
-    """Return all that was logged, with traces, as a file would have it."""
+    """Return the whole log with tracebacks, as a log file would contain it."""
     form = logging.Formatter("%(name)s %(levelname)s %(message)s")
     return "\n".join(form.format(record) for record in caplog.records if record.name not in OUR_CLIENT)
 
 
 def spared(log: str, *secrets: str) -> None:
-    """See that a log holds none of what people keep here."""
+    """Check that a log contains no user data and none of these secrets."""
     leaked = [line for line in log.splitlines() if any(word in line.lower() for word in (CANARY, *secrets))]
     assert leaked == []
 
@@ -128,7 +128,7 @@ def test_no_log_has_texts_names_questions_answers_or_secrets(
     spared(told(lines), key["Authorization"].split("hf_")[1].lower(), signing.removeprefix("whsec_").lower(), model.key)
 
 
-def test_what_nobody_foresaw_is_logged_under_the_id_that_was_told(
+def test_an_unexpected_error_is_logged_with_the_request_id_of_the_response(
     site: HttpSite, lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
@@ -143,7 +143,7 @@ def test_what_nobody_foresaw_is_logged_under_the_id_that_was_told(
     spared(told(lines))
 
 
-def test_an_error_of_the_database_does_not_repeat_what_was_to_be_written(site: HttpSite) -> None:
+def test_a_database_error_does_not_contain_the_values_of_the_statement(site: HttpSite) -> None:
     statement = text("INSERT INTO nowhere VALUES (:words)")
     with pytest.raises(Exception, match="nowhere") as raised:
         site.rig.store.database.write(

@@ -1,4 +1,4 @@
-"""The whole OpenAPI description, tried with keys of every scope: nothing breaks, and every answer is as described."""
+"""Generated requests to every operation with keys of every scope: no server error, and every response as described."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-ENDLESS = {"follow_events"}  # it is read for as long as somebody follows it
-DESTROY = {"delete_base"}  # else the other cases would have nothing to ask about
+ENDLESS = {"follow_events"}  # the response is an endless stream
+DESTROY = {"delete_base"}  # the other operations need the base
 TRIES = settings(
     max_examples=8,
     deadline=None,
@@ -52,7 +52,9 @@ LESSER = [pytest.param(scope, marks=pytest.mark.proof) for scope in ("read", "wr
 
 
 @pytest.mark.parametrize("scope", ["admin", *LESSER])
-def test_no_request_breaks_the_server_and_every_answer_is_as_described(site: HttpSite, scope: str) -> None:
+def test_no_request_causes_a_server_error_and_every_response_matches_the_description(
+    site: HttpSite, scope: str
+) -> None:
     key = site.key(scope)
     site.upload("whales.md", f"# Whales\n\nThe {scope} whale eats krill.", headers=site.key("admin"))
     site.rig.work()
@@ -77,7 +79,7 @@ def test_no_request_breaks_the_server_and_every_answer_is_as_described(site: Htt
     assert tried > 300
 
 
-def test_the_description_names_problems_examples_and_security_everywhere(site: HttpSite) -> None:
+def test_every_operation_describes_its_summary_errors_and_security(site: HttpSite) -> None:
     described = site.http.get(f"{site.address}{API}/openapi.json").json()
     assert described["security"]
     for path, methods in described["paths"].items():

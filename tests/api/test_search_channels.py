@@ -1,4 +1,4 @@
-"""A channel that fails is named, and takes no other channel down: over HTTP, in the library, MCP, CLI and page."""
+"""A channel that fails is named and the others still work: in the HTTP API, library, MCP, CLI and page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def paid() -> Iterator[PaidProvider]:
 
 @pytest.fixture
 def site(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider) -> Iterator[HttpSite]:
-    """A server whose base has words and vectors, the vectors from an endpoint."""
+    """Start a server with a base that has full text and vectors. A paid provider makes the vectors."""
     embedder = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model))
     rig = Rig(database_url, tmp_path / "blobs", clock, embedder, indexes=("fulltext", "vector"))
     site = HttpSite(rig, pages=install_pages)
@@ -63,7 +63,7 @@ def told(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one["channel"], one["code"]) for one in found["notices"]]
 
 
-def test_a_search_goes_on_when_vectors_get_another_length_and_remembers_no_such_vector(
+def test_a_search_works_without_vectors_of_the_wrong_length_and_does_not_cache_them(
     site: HttpSite, paid: PaidProvider
 ) -> None:
     paid.dimension = 5
@@ -85,28 +85,30 @@ def test_a_search_goes_on_when_vectors_get_another_length_and_remembers_no_such_
 
 
 def test_a_query_vector_is_used_only_for_an_index_of_its_length(site: HttpSite, paid: PaidProvider) -> None:
-    assert told(search(site)) == []  # remembered, with 8 numbers
+    assert told(search(site)) == []  # the query vector is now cached, with 8 numbers
     paid.dimension = 5
     site.http.post("/bases", json={"name": "newer", "indexes": ["fulltext", "vector"]})
-    site.index("seals.md", "# Seals\n\nThe seal eats krill.", "newer")  # a text whose vector was not paid for before
+    site.index("seals.md", "# Seals\n\nThe seal eats krill.", "newer")  # a new text, so its vector is not cached
     newer = site.http.post("/bases/newer/search", json={"query": "krill"})
     assert (newer.status_code, told(newer.json())) == (200, [])
-    assert told(search(site)) == []  # the older base still has its own
+    assert told(search(site)) == []  # the older base still uses the cached vector
 
 
-def test_a_provider_that_is_down_or_refuses_leaves_the_words(site: HttpSite, paid: PaidProvider) -> None:
+def test_full_text_search_works_when_the_embedding_provider_is_down_or_refuses(
+    site: HttpSite, paid: PaidProvider
+) -> None:
     paid.refuses["poison"] = REFUSED
     found = search(site, "krill poison")
     assert ([one for one, _ in told(found)], len(found["hits"])) == (["vector"], 1)
     calls = paid.bill.calls
     assert told(search(site, "krill poison")) == told(found)
-    assert paid.bill.calls == calls  # a refusal is remembered
+    assert paid.bill.calls == calls  # the refusal is cached
     paid.always(DOWN)
     found = search(site)
     assert ([one for one, _ in told(found)], len(found["hits"])) == (["vector"], 1)
 
 
-def test_when_every_wanted_channel_fails_the_search_says_why(site: HttpSite, paid: PaidProvider) -> None:
+def test_a_search_in_which_every_channel_fails_reports_the_reason(site: HttpSite, paid: PaidProvider) -> None:
     paid.dimension = 5
     answer = site.http.post("/bases/shelf/search", json={"query": "krill", "channels": ["vector"]})
     assert (answer.status_code, problem(answer)["code"]) == (503, "search_failed")
@@ -121,14 +123,14 @@ def test_when_every_wanted_channel_fails_the_search_says_why(site: HttpSite, pai
     assert told(search(site, channels=["fulltext"])) == []
 
 
-def test_a_base_whose_model_is_not_here_is_searched_by_words_and_says_so(
+def test_a_base_without_its_embedding_model_is_searched_by_full_text_with_a_notice(
     site: HttpSite, database_url: str, tmp_path: Path, clock: FakeClock
 ) -> None:
     from holdfast.wiring import Library  # noqa: PLC0415
 
     library = LocalService(
         Library(site.rig.store, site.served.settings, clock=clock), local_caller()
-    )  # another process, without it
+    )  # another process, without the model
     found = library.asking.search("shelf", "krill")
     assert [(one.channel, one.code, one.params["model"]) for one in found.notices] == [
         ("vector", "embedding_model_gone", "embedder")
@@ -137,7 +139,7 @@ def test_a_base_whose_model_is_not_here_is_searched_by_words_and_says_so(
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])
-def test_the_library_names_the_channel_on_the_result(site: HttpSite, paid: PaidProvider, where: str) -> None:
+def test_a_result_of_the_library_names_the_failed_channel(site: HttpSite, paid: PaidProvider, where: str) -> None:
     paid.dimension = 5
     with closing(RemoteService(site.address)) as remote:
         library = LocalService(site.rig.library, local_caller()) if where == "local" else remote
@@ -148,7 +150,7 @@ def test_the_library_names_the_channel_on_the_result(site: HttpSite, paid: PaidP
         assert [(one.channel, one.code) for one in answer.notices] == [("vector", "vector_length")]
 
 
-def test_the_page_names_the_channel_above_the_hits(site: HttpSite, paid: PaidProvider) -> None:
+def test_the_page_names_the_failed_channel_above_the_hits(site: HttpSite, paid: PaidProvider) -> None:
     paid.dimension = 5
     page = html.unescape(site.http.get(f"{site.address}/bases/shelf/search", params={"q": "krill"}).text)
     assert "Searched without the channel “by meaning”: The embedding model answers with 5 numbers" in page
@@ -157,7 +159,7 @@ def test_the_page_names_the_channel_above_the_hits(site: HttpSite, paid: PaidPro
     assert "Searched without" not in site.http.get(f"{site.address}/bases/shelf/search", params={"q": "krill"}).text
 
 
-def test_mcp_and_command_line_name_the_channel(
+def test_mcp_and_the_cli_name_the_failed_channel(
     tmp_path: Path, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"HOME": tmp_path / "home", "EMBEDDING_URL": paid.url, "EMBEDDING_KEY": paid.key}

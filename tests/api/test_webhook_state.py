@@ -30,7 +30,7 @@ def site(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[HttpSi
 
 
 def fail_once(site: HttpSite) -> None:
-    """Let the first of three messages fail."""
+    """Record a failed attempt for the first of three messages."""
     for name in "abc":
         site.upload(f"{name}.txt", name)
     deliveries = site.rig.library.deliveries

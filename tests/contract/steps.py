@@ -1,4 +1,4 @@
-"""Steps that the contract tests share: ask, work, look at bare rows, and audit the books."""
+"""Helpers of the contract tests: admit requests, claim and build slots, read and write raw rows, check consistency."""
 
 from __future__ import annotations
 
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 
 KINDS = ("content", "vector", "graph", "cards")
 
-# ---------------------------------------------------------------- asking and working
-
 
 def ask(store: SqlStore, owner: str = "doc", operation: Operation = Operation.INDEX, **more: Any) -> AdmissionResult:
-    """Make one request and return its answer."""
+    """Admit one request and return the result."""
     (answer,) = store.admit([request(owner, operation, **more)])
     return answer
 
@@ -42,7 +40,6 @@ def ring_of(slot: Slot, /, **more: Any) -> Ring:
 
 
 def take(store: SqlStore, kind: str, owner: str = "doc", holder: str = "worker") -> Ticket:
-    """Claim one slot."""
     (ticket,) = store.claim([ring_of(store.slot("shelf", owner, kind))], holder)
     return ticket
 
@@ -101,8 +98,6 @@ def side_by_side(number: int, work: Callable[[int], Any]) -> list[Any]:
         return list(threads.map(one, range(number)))
 
 
-# ---------------------------------------------------------------- bare rows
-
 OWNER_ROW: dict[str, Any] = {"base": "shelf", "generation": 9, "status": "queued", "created_at": 0}
 SLOT_ROW: dict[str, Any] = {
     "kind": "cards",
@@ -126,19 +121,18 @@ JOB_ROW: dict[str, Any] = {
 
 
 def rows(store: SqlStore, table: Table) -> list[dict[str, Any]]:
-    """Read a whole table, in the order of its first column."""
+    """Return all rows of a table, in the order of its first column."""
     with store.database.reading() as tx:
         found = tx.connection.execute(select(table).order_by(table.c[0]))
         return [dict(row) for row in found.mappings()]
 
 
 def everything(store: SqlStore) -> dict[str, list[dict[str, Any]]]:
-    """Read every table."""
     return {table.name: rows(store, table) for table in metadata.sorted_tables}
 
 
 def put(store: SqlStore, table: Table, **columns: Any) -> int:
-    """Insert a row as it is and return its id."""
+    """Insert a row without any check and return its id."""
     with store.database.engine.begin() as connection:
         key = connection.execute(insert(table).values(**columns)).inserted_primary_key
         assert key is not None
@@ -159,7 +153,7 @@ def put_job(store: SqlStore, owner: int, name: str = "job", **columns: Any) -> i
 
 
 def stand(store: SqlStore, *slots: dict[str, Any], name: str = "doc") -> list[int]:
-    """Write an owner with these slots and one job, with books that are right, and return the ids of the slots."""
+    """Write an owner with these slots and one consistent job, without the store, and return the ids of the slots."""
     owner = put_owner(store, name)
     numbers = [
         put_slot(store, owner, **{"job": f"job of {name}", "kind": f"kind{n}"} | columns)
@@ -173,31 +167,28 @@ def stand(store: SqlStore, *slots: dict[str, Any], name: str = "doc") -> list[in
 
 
 def wipe(store: SqlStore) -> None:
-    """Make the database as it was when it was new, but for the numbers it has handed out."""
+    """Empty every table and reset the counters. Sequences keep their values, so that ids are not used again."""
     with store.database.engine.begin() as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(update(table).values(value=0) if table is tables.counters else delete(table))
 
 
 def cache_status(store: SqlStore, name: str = "doc") -> None:
-    """Write the status that follows from the slots."""
+    """Write the status that is derived from the slots of an owner."""
     status = derive_status(store.owner("shelf", name).slots)
     with store.database.engine.begin() as connection:
         connection.execute(update(tables.owners).where(tables.owners.c.owner == name).values(status=status))
 
 
 def alter(store: SqlStore, slot: int, **columns: Any) -> None:
-    """Write columns of a slot behind the store's back."""
+    """Change columns of a slot without the store."""
     with store.database.engine.begin() as connection:
         changed = connection.execute(update(tables.slots).where(tables.slots.c.id == slot).values(**columns))
         assert changed.rowcount == 1
 
 
-# ---------------------------------------------------------------- the books
-
-
 def audit(store: SqlStore) -> None:
-    """Check what must hold after every transaction."""
+    """Check the invariants that hold after every transaction."""
     slots = rows(store, tables.slots)
     for owner in rows(store, tables.owners):
         whole = store.owner(owner["base"], owner["owner"])

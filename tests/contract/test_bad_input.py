@@ -1,4 +1,4 @@
-"""What cannot work is refused with a sentence, and leaves everything as it was."""
+"""The store refuses invalid requests, addresses and files with a clear error, and changes nothing."""
 
 from __future__ import annotations
 
@@ -45,14 +45,11 @@ if TYPE_CHECKING:
     from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
-O = Operation  # noqa: E741 - reads as the tables do
+O = Operation  # noqa: E741 - short names keep the tables readable
 
 
 def open_plainly(url: str) -> SqlStore:
     return open_store(url, rules=Rules(), clock=SystemClock())
-
-
-# ---------------------------------------------------------------- requests
 
 
 @pytest.mark.parametrize(
@@ -69,7 +66,7 @@ def open_plainly(url: str) -> SqlStore:
     ],
     ids=str,
 )
-def test_a_request_that_cannot_mean_anything_is_refused(store: SqlStore, wrong: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_request_is_refused(store: SqlStore, wrong: dict[str, Any], sentence: str) -> None:
     before = everything(store)
     with pytest.raises(BadRequest, match=re.escape(sentence)):
         ask(store, **wrong)
@@ -89,7 +86,7 @@ def test_a_request_that_cannot_mean_anything_is_refused(store: SqlStore, wrong: 
         pytest.param({"cost": float("inf")}, id="a cost without end"),
     ],
 )
-def test_a_request_that_no_database_can_keep_is_refused(store: SqlStore, wrong: dict[str, Any]) -> None:
+def test_a_request_with_values_that_no_database_can_store_is_refused(store: SqlStore, wrong: dict[str, Any]) -> None:
     before = everything(store)
     with pytest.raises(BadRequest):
         ask(store, **wrong)
@@ -107,7 +104,7 @@ def test_a_name_may_be_any_text(store: SqlStore, name: str) -> None:
     assert store.slot(name, name, name).holder == name
 
 
-def test_odd_text_in_a_report_does_not_cost_the_lease(store: SqlStore, clock: FakeClock) -> None:
+def test_a_progress_report_with_invalid_text_still_renews_the_lease(store: SqlStore, clock: FakeClock) -> None:
     ask(store, slots=ONE)
     ticket = take(store, "cards")
     for stage in ("reading caf\udce9.txt", "reading a\0b.txt"):
@@ -115,14 +112,14 @@ def test_odd_text_in_a_report_does_not_cost_the_lease(store: SqlStore, clock: Fa
         assert store.slot("shelf", "doc", "cards").progress.stage.startswith("reading ")
 
 
-def test_odd_text_in_an_error_is_kept_as_far_as_it_is_text(store: SqlStore) -> None:
+def test_invalid_characters_in_an_error_are_replaced(store: SqlStore) -> None:
     ask(store, slots=ONE)
     fault = Fault("unexpected", {"message": "caf\udce9 a\0b"})
     store.fail([Failure(ticket=take(store, "cards"), fault=fault)])
     assert store.slot("shelf", "doc", "cards").error == Fault("unexpected", {"message": "caf? a\ufffdb"})
 
 
-def test_what_is_not_there_is_said_not_to_be(store: SqlStore) -> None:
+def test_an_unknown_owner_slot_or_job_raises_its_own_error(store: SqlStore) -> None:
     ask(store, slots=ONE)
     with pytest.raises(UnknownOwner):
         store.owner("shelf", "nobody")
@@ -146,24 +143,21 @@ def test_what_is_not_there_is_said_not_to_be(store: SqlStore) -> None:
     ],
     ids=str,
 )
-def test_a_ring_that_names_nothing_claims_nothing(store: SqlStore, wrong: dict[str, Any]) -> None:
+def test_a_ring_for_an_unknown_slot_owner_or_generation_claims_nothing(store: SqlStore, wrong: dict[str, Any]) -> None:
     ask(store, slots=ONE)
     before = everything(store)
     assert store.claim([ring_of(store.slot("shelf", "doc", "cards"), **wrong)], "ann") == []
     assert everything(store) == before
 
 
-# ---------------------------------------------------------------- addresses
-
-
 @pytest.mark.parametrize("url", ["", "holdfast.db", "://", "sqlite", "postgresql"])
-def test_what_is_not_an_address_is_refused_with_an_example(url: str) -> None:
+def test_an_invalid_database_address_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(BadSettings, match=re.escape(f"{url!r} is not the address of a database; write sqlite:///")):
         open_plainly(url)
 
 
 @pytest.mark.parametrize(("url", "backend"), [("mysql://host/db", "mysql"), ("redis://host/0", "redis")])
-def test_a_database_we_cannot_use_is_refused_by_name(url: str, backend: str) -> None:
+def test_an_unsupported_database_is_refused_and_named(url: str, backend: str) -> None:
     with pytest.raises(BadSettings, match=f"SQLite or PostgreSQL, not in '{backend}'"):
         open_plainly(url)
 
@@ -174,34 +168,31 @@ def test_a_driver_that_is_not_installed_is_refused(driver: str) -> None:
         open_plainly(f"postgresql+{driver}://localhost/db")
 
 
-def test_a_server_that_is_away_is_said_to_be_away() -> None:
+def test_an_unreachable_server_is_reported_as_unavailable() -> None:
     with pytest.raises(StoreUnavailable, match="The connection to PostgreSQL was lost or refused"):
         open_plainly("postgresql+psycopg://nobody@127.0.0.1:1/nowhere?connect_timeout=2")
 
 
-def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_and_not_created(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="folder"):
         open_plainly(f"sqlite:///{tmp_path / 'nowhere' / 'holdfast.db'}")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_no_database(tmp_path: Path) -> None:
+def test_a_folder_is_refused_as_a_database(tmp_path: Path) -> None:
     (folder := tmp_path / "data").mkdir()
     with pytest.raises(StoreUnavailable, match=r"The database cannot be opened: .*data is a folder"):
         open_plainly(f"sqlite:///{folder}")
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_pipe_is_no_database(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_as_a_database(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "holdfast.db")
     with pytest.raises(StoreUnavailable, match=r"The database cannot be opened: .* is not a regular file"):
         open_plainly(f"sqlite:///{pipe}")
 
 
-# ---------------------------------------------------------------- files that are something else
-
-
-def test_a_file_that_is_no_database_is_refused_and_unchanged(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     content = b"Dear diary, today I was mistaken for a database.\n" * 100
     path.write_bytes(content)
@@ -211,11 +202,11 @@ def test_a_file_that_is_no_database_is_refused_and_unchanged(tmp_path: Path) -> 
     assert [one.name for one in tmp_path.iterdir()] == ["holdfast.db"]
 
 
-def test_a_damaged_database_is_said_to_be_damaged(tmp_path: Path) -> None:
+def test_a_damaged_database_is_reported_as_damaged_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     open_plainly(f"sqlite:///{path}").close()
     content = bytearray(path.read_bytes())
-    content[100:4096] = b"\xaa" * 3996  # the list of tables, after the header
+    content[100:4096] = b"\xaa" * 3996  # the list of tables, which follows the file header
     path.write_bytes(content)
     with pytest.raises(StoreError, match="The database file is damaged"):
         open_plainly(f"sqlite:///{path}")
@@ -238,9 +229,7 @@ def test_a_database_of_a_newer_version_is_refused_and_unchanged(database_url: st
     store.close()
 
 
-# ---------------------------------------------------------------- what may not be written
-
-# Gives up every privilege, so that the modes of files bind even the administrator; then tries to write.
+# Drops all capabilities, so that file modes apply even to root. Then tries to write.
 TRY_TO_WRITE = """
 import ctypes, sys
 from holdfast.engine.admission import Request
@@ -285,7 +274,7 @@ def run(script: str, *arguments: str) -> str:
     ],
     ids=lambda value: oct(value) if isinstance(value, int) else "",
 )
-def test_a_file_or_folder_that_may_not_be_written_is_named_and_unchanged(
+def test_a_read_only_file_or_folder_is_reported_and_unchanged(
     tmp_path: Path, file_mode: int, folder_mode: int, expected: str
 ) -> None:
     folder = tmp_path / "data"
@@ -307,7 +296,7 @@ def test_a_file_or_folder_that_may_not_be_written_is_named_and_unchanged(
             assert connection.execute("SELECT count(*) FROM owners").fetchone() == (0,)
 
 
-def test_a_new_database_in_a_folder_that_may_not_be_written_is_not_made(tmp_path: Path) -> None:
+def test_a_new_database_in_a_read_only_folder_is_not_created(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o555)
     said = run(TRY_TO_WRITE, f"sqlite:///{folder / 'holdfast.db'}")
@@ -316,7 +305,7 @@ def test_a_new_database_in_a_folder_that_may_not_be_written_is_not_made(tmp_path
 
 
 @pytest.mark.postgres
-def test_a_server_that_accepts_no_writes_is_said_to_be_read_only(postgres_url: str) -> None:
+def test_a_server_that_accepts_no_writes_is_reported_as_read_only(postgres_url: str) -> None:
     open_plainly(postgres_url).close()
     database = open_database(postgres_url, SystemClock())
     with database.engine.begin() as connection:
@@ -327,7 +316,7 @@ def test_a_server_that_accepts_no_writes_is_said_to_be_read_only(postgres_url: s
 
 
 @pytest.mark.postgres
-def test_a_user_who_may_not_write_is_told_so(postgres_url: str) -> None:
+def test_a_database_user_without_write_permission_gets_a_read_only_error(postgres_url: str) -> None:
     store = open_plainly(postgres_url)
     with store.database.engine.begin() as connection:
         if not connection.execute(text("SELECT 1 FROM pg_roles WHERE rolname = 'reader'")).scalar():
@@ -338,10 +327,8 @@ def test_a_user_who_may_not_write_is_told_so(postgres_url: str) -> None:
     assert said.startswith("StoreReadOnly: This PostgreSQL user may not write here")
 
 
-# ---------------------------------------------------------------- a full disk
-
-# Writes until the disk is full, then looks whether all that was accepted is there and nothing else; then makes
-# room and writes again. `room` is a file size limit of the process, or a file system of a megabyte with a filler.
+# Writes until the disk is full, then checks that exactly the accepted requests are stored. Then frees space and
+# writes again. `room` is either a limit on the file size of the process, or a file system of 1 MB with a filler file.
 FILL = """
 import json, os, resource, sqlite3, subprocess, sys
 from pathlib import Path
@@ -420,7 +407,7 @@ def check_that_nothing_is_half_written(told: dict[str, Any]) -> None:
         }
 
 
-def test_a_disk_that_takes_no_more_is_reported_and_nothing_is_half_written(tmp_path: Path) -> None:
+def test_a_file_size_limit_is_reported_and_leaves_no_partial_write(tmp_path: Path) -> None:
     told = json.loads(run(FILL, "limit", str(tmp_path)))
     for kind, sentence in told["errors"]:
         assert kind in ("StoreError", "StoreFull")
@@ -428,7 +415,7 @@ def test_a_disk_that_takes_no_more_is_reported_and_nothing_is_half_written(tmp_p
     check_that_nothing_is_half_written(told)
 
 
-def test_a_full_disk_is_said_to_be_full_and_nothing_is_half_written(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_write(tmp_path: Path) -> None:
     missing = [tool for tool in ("unshare", "mount") if shutil.which(tool) is None]
     if missing:
         assert os.environ.get("CI") != "true", f"install {missing}: continuous integration must fill a disk"
@@ -444,8 +431,6 @@ def test_a_full_disk_is_said_to_be_full_and_nothing_is_half_written(tmp_path: Pa
         assert "The disk is full. Nothing was written" in sentence
     check_that_nothing_is_half_written(told)
 
-
-# ---------------------------------------------------------------- a database that somebody else keeps locked
 
 KEEP_LOCKED = """
 import sqlite3, sys
@@ -477,7 +462,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_database_that_another_program_keeps_locked_is_busy_and_goes_on_afterwards(
+def test_a_database_locked_by_another_program_is_busy_until_the_lock_is_released(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     path = tmp_path / "holdfast.db"
@@ -499,21 +484,19 @@ def test_a_database_that_another_program_keeps_locked_is_busy_and_goes_on_afterw
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_new_database_that_another_program_keeps_locked_is_busy(tmp_path: Path) -> None:
+def test_a_new_database_locked_by_another_program_is_busy(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     with locked(path, "BEGIN EXCLUSIVE"), pytest.raises(StoreBusy):
         open_plainly(f"sqlite:///{path}")
     open_plainly(f"sqlite:///{path}").close()
 
 
-def test_the_rest_of_a_batch_after_a_bad_request_is_not_written(store: SqlStore) -> None:
+def test_one_bad_request_refuses_its_whole_batch(store: SqlStore) -> None:
     with pytest.raises(BadRequest):
         store.admit([request("good"), request("", O.DELETE), request("better")])
     with pytest.raises(UnknownOwner):
         store.owner("shelf", "good")
 
-
-# ---------------------------------------------------------------- a file that is opened twice
 
 OTHER = """
 import sys
@@ -528,7 +511,10 @@ store.close()
 
 
 def test_opening_a_file_twice_in_one_process_keeps_its_locks(sqlite_url: str) -> None:
-    """Whoever opens and closes the file beside SQLite drops its locks; others then delete the log under us."""
+    """A process that opens and closes the file without SQLite drops its POSIX locks.
+
+    Another process could then delete the write-ahead log while the first one still uses it.
+    """
     first = open_plainly(sqlite_url)
     first.admit([request("first")])
     open_plainly(sqlite_url).close()
@@ -542,7 +528,7 @@ def test_opening_a_file_twice_in_one_process_keeps_its_locks(sqlite_url: str) ->
 
 
 @pytest.mark.postgres
-def test_whoever_waits_too_long_for_a_lock_is_told_so(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_timeout_is_reported_as_busy(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.db.postgres.LOCK_TIMEOUT_MS", 200)
     store = open_plainly(postgres_url)
     store.admit([request("doc")])
@@ -555,7 +541,9 @@ def test_whoever_waits_too_long_for_a_lock_is_told_so(postgres_url: str, monkeyp
 
 
 @pytest.mark.postgres
-def test_a_statement_that_never_left_is_not_a_lost_connection(postgres_url: str, clock: FakeClock) -> None:
+def test_a_statement_that_was_never_sent_is_not_reported_as_a_lost_connection(
+    postgres_url: str, clock: FakeClock
+) -> None:
     store = open_test_store(postgres_url, clock)
     with pytest.raises(psycopg.ProgrammingError, match="placeholders"), store.database.reading() as tx:
         tx.run_sql("SELECT 1 WHERE '%h' = %s", ["x"])

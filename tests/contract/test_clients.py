@@ -1,4 +1,4 @@
-"""The same calls, whether a library is on this machine or on a server: one suite for both."""
+"""The local service and the HTTP client offer the same operations and give the same results and errors."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ PAIRS = [
     (access.LocalKeys, remote.RemoteKeys),
     (access.LocalWebhooks, remote.RemoteWebhooks),
 ]
-# What only the side that has the files, the folders or the log can do.
+# Methods that need the files, the folders or the event log, and exist only on the local side.
 OWN = {"LocalDocuments": {"original", "watch"}, "LocalEvents": {"make_filter", "visible_base_keys"}}
 
 
 @pytest.mark.parametrize(("local", "far"), PAIRS, ids=lambda one: one.__name__)
-def test_every_call_of_one_side_is_there_on_the_other_with_the_same_parameters(local: type, far: type) -> None:
+def test_local_and_remote_services_have_the_same_methods_and_parameters(local: type, far: type) -> None:
     def calls(side: type) -> dict[str, list[tuple[str, Any, Any]]]:
         return {
             name: [(one.name, one.kind, one.default) for one in inspect.signature(call).parameters.values()]
@@ -155,7 +155,7 @@ def test_a_conflict_keeps_its_code_job_and_status(side: Any, rig: Rig) -> None:
     assert side.documents.retry("shelf", reply.document).accepted
 
 
-def test_what_is_not_there_is_the_same_error(side: Any) -> None:
+def test_unknown_names_and_invalid_values_raise_the_same_errors_on_both_sides(side: Any) -> None:
     cases: list[tuple[type[Exception], Callable[[], Any]]] = [
         (errors.UnknownBase, lambda: side.bases.get("none")),
         (errors.UnknownBase, lambda: side.documents.note("none", "n", "t")),
@@ -174,7 +174,7 @@ def test_what_is_not_there_is_the_same_error(side: Any) -> None:
     assert (overlap.value.subcode, overlap.value.params["most"]) == ("overlap_too_long", "100")
 
 
-def test_what_changed_meanwhile_is_left_alone(side: Any, rig: Rig) -> None:
+def test_an_operation_with_an_outdated_generation_is_refused(side: Any, rig: Rig) -> None:
     note = side.documents.note("shelf", "Whale", "It eats krill.")
     rig.work()
     seen = side.documents.get("shelf", note.document).generation
@@ -191,7 +191,7 @@ def test_what_changed_meanwhile_is_left_alone(side: Any, rig: Rig) -> None:
     assert side.documents.delete("shelf", note.document, unless_changed=[seen, seen + 1]).accepted
 
 
-def test_all_that_fits_is_asked_for_at_once(side: Any, rig: Rig) -> None:
+def test_one_operation_applies_to_every_document_that_matches_a_filter(side: Any, rig: Rig) -> None:
     for name in ("Whale", "Krill", "Stone"):
         side.documents.note("shelf", name, f"About {name}.")
     rig.work()
@@ -208,7 +208,7 @@ def test_all_that_fits_is_asked_for_at_once(side: Any, rig: Rig) -> None:
         side.documents.matching("shelf", "reindex", deleting=True)
 
 
-def test_a_clean_up_that_failed_is_tried_again(side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_clean_up_can_be_retried(side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     note = side.documents.note("shelf", "Whale", "It eats krill.")
     rig.work()
     deleted = side.documents.delete("shelf", note.document)
@@ -231,7 +231,7 @@ def test_a_clean_up_that_failed_is_tried_again(side: Any, rig: Rig, monkeypatch:
         side.documents.retry("shelf", note.document)
 
 
-def test_bases_are_made_changed_and_deleted(side: Any, rig: Rig) -> None:
+def test_bases_are_created_changed_and_deleted(side: Any, rig: Rig) -> None:
     assert side.bases.create("handbook", chunk_size=256).settings.chunk_size == 256
     assert side.bases.change("handbook", budget_tokens=5).settings.budget_tokens == 5
     assert side.bases.change("handbook", budget_tokens=None).settings.budget_tokens is None
@@ -247,7 +247,7 @@ def test_bases_are_made_changed_and_deleted(side: Any, rig: Rig) -> None:
     assert rig.library.catalog.bases()[0].name == "shelf"
 
 
-def test_the_queue_is_controlled(side: Any, rig: Rig) -> None:
+def test_jobs_are_prioritised_paused_cancelled_and_retried(side: Any, rig: Rig) -> None:
     reply = side.documents.note("shelf", "n", "text")
     assert side.jobs.prioritise(reply.job, 1).reason == "reprioritised"
     (job,) = side.jobs.list("shelf", states=["queued"]).items
@@ -313,9 +313,7 @@ def test_only_an_index_that_is_being_built_shows_progress(side: Any, rig: Rig) -
     assert side.jobs.get(deleted.job).progress.share is None, "a clean-up does not show how far the build was"
 
 
-def test_a_cancelled_document_does_not_say_that_it_is_tried_again(
-    side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancelled_document_shows_no_retry_time(side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     note = side.documents.note("shelf", "Whale", "It eats krill.")
     with monkeypatch.context() as away:
         away.setattr(rig.indexers["content"], "build", raises(to_work_error(TimeoutError())))
@@ -328,7 +326,7 @@ def test_a_cancelled_document_does_not_say_that_it_is_tried_again(
     assert {one.retry_at for one in found.indexes} == {None}
 
 
-def test_a_served_document_whose_newer_version_was_cancelled_is_ready_and_says_so(side: Any, rig: Rig) -> None:
+def test_a_document_stays_searchable_when_its_newer_version_is_cancelled(side: Any, rig: Rig) -> None:
     note = side.documents.note("shelf", "Whale", "It eats krill.")
     rig.work()
     side.documents.note("shelf", "Whale", "It eats plankton.", on_duplicate=OnDuplicate.REPLACE)
@@ -345,7 +343,7 @@ def test_a_served_document_whose_newer_version_was_cancelled_is_ready_and_says_s
     assert not side.asking.search("shelf", "krill", channels=["fulltext"])
 
 
-def test_a_job_is_told_the_same_alone_and_in_the_list(side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_shows_the_same_state_alone_and_in_the_list(side: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def told(job: str) -> tuple[str, str]:
         (listed,) = [one for one in side.jobs.list("shelf").items if one.id == job]
         alone = side.jobs.get(job)
@@ -398,7 +396,7 @@ def test_questions_are_answered_and_entities_shown(side: Any, rig: Rig) -> None:
     assert side.accounts.erase() == side.accounts.erasure()
 
 
-def test_all_is_seen_at_a_glance(side: Any, rig: Rig) -> None:
+def test_the_overview_counts_bases_documents_and_jobs(side: Any, rig: Rig) -> None:
     side.documents.note("shelf", "a", "text")
     rig.work()
     side.documents.note("shelf", "b", "other text")
@@ -410,7 +408,7 @@ def test_all_is_seen_at_a_glance(side: Any, rig: Rig) -> None:
         side.overview(hours=0)
 
 
-def test_the_graph_is_drawn_and_its_edges_have_evidence(side: Any, rig: Rig) -> None:
+def test_the_graph_view_has_nodes_edges_and_evidence(side: Any, rig: Rig) -> None:
     side.documents.note("shelf", "Keeper", "# Keeper\n\nThe keeper of Grey Island was Mara Lund.")
     rig.work()
     view = side.asking.graph("shelf")
@@ -423,7 +421,7 @@ def test_the_graph_is_drawn_and_its_edges_have_evidence(side: Any, rig: Rig) -> 
         side.asking.graph("shelf", around="nobody")
 
 
-def test_all_about_one_document_is_told(side: Any, rig: Rig) -> None:
+def test_document_details_show_entities_cards_usage_history_and_jobs(side: Any, rig: Rig) -> None:
     reply = side.documents.note("shelf", "Keeper", "# Keeper\n\nThe keeper of Grey Island was Mara Lund.")
     rig.work()
     assert ("mara lund", "Mara Lund", 1) in [
@@ -442,7 +440,7 @@ def test_all_about_one_document_is_told(side: Any, rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("where", SIDES)
-def test_what_an_index_lacks_is_named_with_the_reason(
+def test_chunks_missing_from_an_index_are_listed_with_the_reason(
     where: str, sqlite_url: str, tmp_path: Path, clock: FakeClock
 ) -> None:
     with PaidProvider() as paid:
@@ -466,14 +464,14 @@ def test_what_an_index_lacks_is_named_with_the_reason(
         rig.close()
 
 
-def test_providers_are_tried(side: Any) -> None:
+def test_the_providers_of_a_base_can_be_tested(side: Any) -> None:
     assert [(one.role, one.provider, one.ok) for one in side.bases.test_providers("shelf")] == [
         ("embedding", "offline", True),
         ("chat", "none", True),
     ]
 
 
-def test_what_happened_is_read_back_and_refusals_are_counted(side: Any, rig: Rig) -> None:
+def test_events_are_listed_and_duplicates_are_counted(side: Any, rig: Rig) -> None:
     start = side.events.after(None).next_cursor
     reply = side.documents.note("shelf", "n", "text")
     side.documents.note("shelf", "n", "text")
@@ -501,7 +499,7 @@ def test_folders_are_previewed_and_synced(side: Any, rig: Rig, tmp_path: Path) -
     assert side.documents.refresh("shelf", reply.document).accepted
 
 
-def test_webhooks_and_keys_are_made_shown_and_removed(side: Any) -> None:
+def test_webhooks_and_keys_are_created_shown_and_removed(side: Any) -> None:
     made = side.webhooks.create("https://example.org/hook", ["job.*"], bases=["shelf"])
     assert made.secret.startswith("whsec_")
     assert side.webhooks.list() == [made.webhook]
@@ -517,10 +515,10 @@ def test_webhooks_and_keys_are_made_shown_and_removed(side: Any) -> None:
     assert (key.key.scope, key.key.bases) == ("read", ["shelf"])
 
 
-def test_the_first_key_may_do_everything_unless_a_scope_is_named_and_later_ones_may_read(rig: Rig) -> None:
+def test_the_first_key_gets_the_admin_scope_by_default_and_later_keys_get_read(rig: Rig) -> None:
     site = HttpSite(rig)
     with closing(RemoteService(site.address)) as far:
-        first = far.keys.create("first")  # from now on every request needs one
+        first = far.keys.create("first")  # from here on, every request needs a key
     assert (first.key.scope, first.key.bases) == ("admin", None)
     with closing(RemoteService(site.address, first.secret)) as far:
         assert far.keys.create("second").key.scope == "read"
@@ -529,11 +527,11 @@ def test_the_first_key_may_do_everything_unless_a_scope_is_named_and_later_ones_
     site.close()
 
 
-def test_a_first_key_gets_the_scope_that_is_named(rig: Rig) -> None:
+def test_a_first_key_gets_the_scope_that_the_caller_names(rig: Rig) -> None:
     assert LocalService(rig.library, local_caller()).keys.create("reader", "read").key.scope == "read"
 
 
-def test_a_key_that_was_revoked_opens_nothing(rig: Rig) -> None:
+def test_a_revoked_key_is_refused(rig: Rig) -> None:
     site = HttpSite(rig)
     admin = LocalService(rig.library, local_caller()).keys.create("admin", "admin")
     far = RemoteService(site.address, admin.secret)
@@ -545,14 +543,14 @@ def test_a_key_that_was_revoked_opens_nothing(rig: Rig) -> None:
     site.close()
 
 
-def test_a_server_that_is_not_there_is_told_as_such(tmp_path: Path) -> None:
+def test_an_unreachable_server_raises_store_unavailable(tmp_path: Path) -> None:
     far = RemoteService("http://127.0.0.1:1")
     with pytest.raises(errors.StoreUnavailable, match="does not answer"):
         far.bases.list()
     far.close()
 
 
-def test_a_base_is_taken_along_as_one_file_and_made_again(side: Any, rig: Rig, tmp_path: Path) -> None:
+def test_a_base_is_exported_to_one_file_and_restored_under_another_name(side: Any, rig: Rig, tmp_path: Path) -> None:
     side.documents.note("shelf", "Whale", "It eats krill.")
     rig.work()
     file = tmp_path / "shelf.zip"
@@ -568,7 +566,7 @@ def test_a_base_is_taken_along_as_one_file_and_made_again(side: Any, rig: Rig, t
     assert [base.name for base in side.bases.list()] == ["copy", "shelf"]
 
 
-def test_what_failed_in_a_base_that_has_failed_is_not_tried_again_before_it_is_repaired(side: Any, rig: Rig) -> None:
+def test_failed_jobs_are_not_retried_while_their_base_has_failed(side: Any, rig: Rig) -> None:
     rig.put("broken.pdf", b"%PDF-1.4 nothing")
     rig.work()
     assert side.jobs.retry_all("shelf", dry_run=True).found == 1
@@ -582,7 +580,7 @@ CHOICES = {"OnDuplicate", "Order", "Mode", "Scope"}
 
 
 def choosing() -> list[Any]:
-    """Return each parameter of each operation that takes one of several words."""
+    """Return each parameter of each operation that accepts one of a fixed set of strings."""
     return [
         pytest.param(local, name, parameter.name, id=f"{local.__name__}.{name}.{parameter.name}")
         for local, _ in PAIRS
@@ -592,13 +590,13 @@ def choosing() -> list[Any]:
     ]
 
 
-def test_every_kind_of_choice_is_tried() -> None:
+def test_every_parameter_with_fixed_choices_is_covered() -> None:
     assert {str(one.id).rpartition(".")[2] for one in choosing()} == {"on_duplicate", "order", "mode", "scope"}
 
 
 @pytest.mark.parametrize("where", SIDES)
 @pytest.mark.parametrize(("local", "name", "parameter"), choosing())
-def test_an_unknown_word_for_a_choice_is_refused(rig: Rig, where: str, local: type, name: str, parameter: str) -> None:
+def test_an_unknown_value_of_a_choice_is_refused(rig: Rig, where: str, local: type, name: str, parameter: str) -> None:
     given = {"base": "shelf", "name": "n", "text": "t", "question": "q", "files": [File(name="f", content=b"f")]}
     with seen_from(where, rig) as library:
         members = [getattr(library, one) for one in dir(library) if not one.startswith("_")]
@@ -611,7 +609,7 @@ def test_an_unknown_word_for_a_choice_is_refused(rig: Rig, where: str, local: ty
 
 
 @pytest.mark.parametrize("where", SIDES)
-def test_a_choice_may_be_written_as_a_string(rig: Rig, where: str) -> None:
+def test_a_choice_can_be_passed_as_a_string(rig: Rig, where: str) -> None:
     with seen_from(where, rig) as library:
         (first,) = library.documents.add("shelf", [File(name="a.md", content=b"one")])
         (second,) = library.documents.add("shelf", [File(name="a.md", content=b"two")], on_duplicate="replace")

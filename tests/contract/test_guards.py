@@ -1,7 +1,7 @@
-"""Each conjunct of each guard, alone: a row that fits in all but one respect must not be touched.
+"""Each condition of each guarded statement, tested alone: a row that differs in one condition must not change.
 
-The rows are written behind the store's back, so that nothing but the guard under test can refuse. Take any one
-conjunct out of `statements.py` and at least one of these tests fails.
+The tests write the rows without the store, so that only the guard under test can refuse. If any one condition is
+removed from `statements.py`, at least one of these tests fails.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NOW = START
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
-    """One store on each database for all of these tests: there are many, and time stands still in them."""
+    """Open one store on each database for the whole module: there are many tests, and the clock does not move."""
     if request.param == "sqlite":
         store = open_test_store(f"sqlite:///{tmp_path_factory.mktemp('guards') / 'holdfast.db'}", FakeClock())
     else:
@@ -76,7 +76,7 @@ LEASE: Columns = {"holder": "ann", "until": SOON}
 FREE: Columns = {"holder": None, "until": None}
 CLAIMED: Columns = {"claimed_at": at(seconds=-60), "progress_at": at(seconds=-60), "attempts": 1}
 
-# A slot in each state, all of them of generation 5 and fence 7, as far as the schema allows with the same lease.
+# A slot in each state, with generation 5 and fence 7. The lease is the same wherever the schema allows one.
 STANDING: dict[SlotState, Columns] = {
     S.BLOCKED: {"state": S.BLOCKED, **FREE, "due_at": None},
     S.QUEUED: {"state": S.QUEUED, **FREE, "due_at": None},
@@ -94,7 +94,6 @@ def fit(state: SlotState, **more: Any) -> Columns:
 
 
 def only(store: SqlStore, number: int) -> Slot:
-    """Read one slot of the owner `doc`."""
     return next(slot for slot in store.owner("shelf", "doc").slots if slot.id == number)
 
 
@@ -112,9 +111,6 @@ def ticket_for(slot: Slot, *, removing: bool) -> Ticket:
         source=None,
         built=2,
     )
-
-
-# ---------------------------------------------------------------- held: the writes of a worker
 
 
 def enter(store: SqlStore, ticket: Ticket) -> None:
@@ -138,7 +134,7 @@ HELD = [
 
 
 def misfits(state: SlotState) -> dict[str, Columns]:
-    """Return the ways in which a slot may differ in one respect from a ticket for this state."""
+    """Return changes to a slot, each of which makes one condition of a ticket for this state false."""
     return {
         "a newer generation": {"wanted": 6},
         "an older generation": {"wanted": 4},
@@ -157,7 +153,9 @@ HELD_CASES = [
 
 
 @pytest.mark.parametrize(("work", "verb", "wrong"), HELD_CASES)
-def test_a_write_that_differs_in_one_respect_is_refused(store: SqlStore, work: str, verb: str, wrong: Columns) -> None:
+def test_a_write_is_refused_when_one_condition_of_its_guard_is_false(
+    store: SqlStore, work: str, verb: str, wrong: Columns
+) -> None:
     removing = work == "removing"
     (number,) = stand(store, fit(S.DELETING if removing else S.RUNNING) | wrong)
     ticket = ticket_for(only(store, number), removing=removing)
@@ -172,7 +170,7 @@ def test_a_write_that_differs_in_one_respect_is_refused(store: SqlStore, work: s
 
 
 @pytest.mark.parametrize(("work", "verb"), HELD)
-def test_a_neighbour_that_would_fit_does_not_vouch_for_a_slot_that_does_not(
+def test_a_stale_ticket_is_refused_even_if_another_slot_of_the_owner_matches(
     store: SqlStore, work: str, verb: str
 ) -> None:
     removing = work == "removing"
@@ -185,7 +183,7 @@ def test_a_neighbour_that_would_fit_does_not_vouch_for_a_slot_that_does_not(
 
 
 @pytest.mark.parametrize(("work", "verb"), HELD)
-def test_a_write_that_fits_is_made_and_touches_no_other_slot(store: SqlStore, work: str, verb: str) -> None:
+def test_a_write_with_a_valid_ticket_changes_only_its_own_slot(store: SqlStore, work: str, verb: str) -> None:
     removing = work == "removing"
     row = fit(S.DELETING if removing else S.RUNNING)
     twin, number, _ = stand(store, row, row, row)
@@ -203,9 +201,6 @@ def test_a_write_that_fits_is_made_and_touches_no_other_slot(store: SqlStore, wo
     assert after[number]["state"] == ("deleting" if removing else expected)
 
 
-# ---------------------------------------------------------------- freeable
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -214,11 +209,11 @@ def test_a_write_that_fits_is_made_and_touches_no_other_slot(store: SqlStore, wo
         *[
             pytest.param(fit(state, **FREE), id=f"no holder, {state}")
             for state in sorted(S)
-            if state is not S.RUNNING  # which always has one
+            if state is not S.RUNNING  # a running slot always has a holder
         ],
     ],
 )
-def test_a_slot_that_this_fence_does_not_hold_is_not_released(store: SqlStore, wrong: Columns) -> None:
+def test_a_release_is_refused_when_the_fence_does_not_hold_the_slot(store: SqlStore, wrong: Columns) -> None:
     (number,) = stand(store, fit(S.RUNNING) | wrong)
     before = everything(store)
     with pytest.raises(StaleLease):
@@ -229,7 +224,7 @@ def test_a_slot_that_this_fence_does_not_hold_is_not_released(store: SqlStore, w
 
 @pytest.mark.parametrize("wanted", [5, 6])
 @pytest.mark.parametrize("state", [S.RUNNING, S.QUEUED, S.BLOCKED, S.DELETING])
-def test_a_slot_that_this_fence_holds_is_released_in_any_generation(
+def test_a_release_with_the_right_fence_succeeds_in_any_generation(
     store: SqlStore, state: SlotState, wanted: int
 ) -> None:
     row = fit(state, **LEASE, wanted=wanted)
@@ -240,9 +235,6 @@ def test_a_slot_that_this_fence_holds_is_released_in_any_generation(
     assert (after[number]["holder"], after[number]["until"]) == (None, None)
     assert after[number]["state"] == ("queued" if state is S.RUNNING else state)
     assert after[twin] == before[twin]
-
-
-# ---------------------------------------------------------------- claimable
 
 
 def ring_for(slot: Slot, generation: int = 5) -> Ring:
@@ -266,11 +258,11 @@ def ring_for(slot: Slot, generation: int = 5) -> Ring:
         pytest.param(fit(S.RUNNING, until=NOW, due_at=NOW, attempts=4), 5, id="no attempt left, expired"),
     ],
 )
-def test_a_slot_that_may_not_be_claimed_is_not(store: SqlStore, row: Columns, generation: int) -> None:
+def test_a_slot_that_may_not_be_claimed_is_not_claimed(store: SqlStore, row: Columns, generation: int) -> None:
     (number,) = stand(store, row)
     before = everything(store)
     assert store.claim([ring_for(only(store, number), generation)], "bob") == []
-    if generation == 5:  # whoever looks for work names the right generation
+    if generation == 5:  # claim_next always uses the current generation
         assert store.claim_next(["kind0"], "bob", 10) == []
     assert everything(store) == before
 
@@ -290,7 +282,7 @@ def test_a_slot_that_may_not_be_claimed_is_not(store: SqlStore, row: Columns, ge
     ],
 )
 @pytest.mark.parametrize("by", ["ring", "search"])
-def test_a_slot_that_may_be_claimed_is_and_no_other_slot_with_it(store: SqlStore, row: Columns, by: str) -> None:
+def test_a_claim_takes_a_claimable_slot_and_no_other(store: SqlStore, row: Columns, by: str) -> None:
     twin, number = stand(store, row, row)
     before = {one["id"]: one for one in rows(store, tables.slots)}
     slot = only(store, number)
@@ -301,8 +293,6 @@ def test_a_slot_that_may_be_claimed_is_and_no_other_slot_with_it(store: SqlStore
     assert after[number]["attempts"] == before[number]["attempts"] + 1
     assert after[twin] == before[twin]
 
-
-# ---------------------------------------------------------------- as_read: the writes of the reconciler
 
 TENDS: dict[str, Callable[[SqlStore, Slot], list[Any]]] = {
     "rung": lambda store, slot: store.ring([slot]),
@@ -325,10 +315,10 @@ READ: list[tuple[str, str, Columns]] = [
 
 
 def moves(row: Columns) -> dict[str, Columns]:
-    """Return what may have happened to a slot since it was read, one respect at a time."""
+    """Return changes that may happen to a slot after it was read, one column or state at a time."""
     due, lease = {"due_at": row["due_at"]}, {"holder": row["holder"], "until": row["until"]}
     elsewhere = {
-        # In every other state that the schema allows together with the same due time.
+        # Every other state that the schema allows with the same due time.
         f"the state {state}": fit(state) | due | (lease if state in ACTIVE_STATES and state is not S.WAITING else FREE)
         for state in S
         if state is not row["state"]
@@ -345,7 +335,7 @@ def moves(row: Columns) -> dict[str, Columns]:
     if row["due_at"] is None:
         return told | {"due at a time": {"due_at": NOW}}
     told["due a little later"] = {"due_at": row["due_at"] + 1}
-    if row["state"] is S.DELETING:  # which the schema lets be due at no time
+    if row["state"] is S.DELETING:  # the schema allows a deleting slot without a due time
         told["due at no time"] = {"due_at": None}
     return told
 
@@ -358,7 +348,7 @@ def moves(row: Columns) -> dict[str, Columns]:
         for what, moved in moves(row).items()
     ],
 )
-def test_a_slot_that_moved_in_one_respect_since_it_was_read_is_left_alone(
+def test_the_reconciler_leaves_a_slot_alone_that_changed_after_it_was_read(
     store: SqlStore, verb: str, row: Columns, moved: Columns
 ) -> None:
     (number,) = stand(store, row)
@@ -371,9 +361,7 @@ def test_a_slot_that_moved_in_one_respect_since_it_was_read_is_left_alone(
 
 
 @pytest.mark.parametrize(("verb", "name", "row"), READ)
-def test_a_slot_that_did_not_move_is_tended_and_no_other_slot_with_it(
-    store: SqlStore, verb: str, name: str, row: Columns
-) -> None:
+def test_the_reconciler_changes_only_the_slot_that_it_read(store: SqlStore, verb: str, name: str, row: Columns) -> None:
     twin, number = stand(store, row, row)
     before = {one["id"]: one for one in rows(store, tables.slots)}
     assert len(TENDS[verb](store, only(store, number))) == 1
@@ -391,24 +379,19 @@ def test_a_slot_that_did_not_move_is_tended_and_no_other_slot_with_it(
     ("rung_at", "rings"),
     [(None, 1), (at(seconds=-60), 1), (at(seconds=-61), 1), (at(seconds=-60, microseconds=1), 0), (NOW, 0)],
 )
-def test_a_slot_that_was_rung_within_the_minute_is_not_rung_again(
-    store: SqlStore, rung_at: Moment | None, rings: int
-) -> None:
+def test_a_slot_is_not_rung_again_within_a_minute(store: SqlStore, rung_at: Moment | None, rings: int) -> None:
     (number,) = stand(store, fit(S.QUEUED, rung_at=rung_at))
     assert len(store.ring([only(store, number)])) == rings
     assert rows(store, tables.slots)[0]["rung_at"] == (NOW if rings else rung_at)
 
 
-# ---------------------------------------------------------------- stoppable
-
-
 def stop(store: SqlStore, owner: int) -> set[int]:
-    """Run the statement of a cancel alone; admission would ask first."""
+    """Run only the statement of a cancel, because admission would refuse some of these states first."""
     return {row[0] for row in store.database.write(lambda tx: tx.run(statements.CANCEL_SLOTS, [[owner]]), durable=True)}
 
 
 @pytest.mark.parametrize("state", S)
-def test_a_cancel_stops_what_is_active_and_nothing_else(store: SqlStore, state: SlotState) -> None:
+def test_a_cancel_stops_active_slots_and_no_others(store: SqlStore, state: SlotState) -> None:
     (number,) = stand(store, fit(state))
     (before,) = rows(store, tables.slots)
     stopped = stop(store, only(store, number).owner_id)
@@ -428,9 +411,6 @@ def test_a_cancel_stops_the_slots_of_its_owner_only(store: SqlStore) -> None:
     assert [row["state"] for row in rows(store, tables.slots) if row["id"] in others] == ["queued", "running"]
 
 
-# ---------------------------------------------------------------- the end of jobs
-
-
 @pytest.mark.parametrize("operation", [Operation.CHANGE, Operation.CANCEL, Operation.DELETE])
 def test_only_the_active_job_of_this_owner_is_ended(store: SqlStore, operation: Operation) -> None:
     stand(store, fit(S.QUEUED))
@@ -446,8 +426,6 @@ def test_only_the_active_job_of_this_owner_is_ended(store: SqlStore, operation: 
     ended = {Operation.CHANGE: "superseded", Operation.CANCEL: "cancelled", Operation.DELETE: "deleted"}[operation]
     assert (after["job of doc"]["outcome"], after["job of doc"]["finished_at"]) == (ended, NOW)
 
-
-# ---------------------------------------------------------------- overtaken in the queue
 
 OLD = at(minutes=-10)
 YOUNGER: Columns = {"kind": "kind0", "queued_at": OLD + 1, **fit(S.RUNNING)}
@@ -482,20 +460,17 @@ def test_a_queued_slot_is_overtaken_only_by_younger_work_of_its_kind_and_priorit
         pytest.param(fit(S.WAITING, queued_at=OLD), id="waiting"),
     ],
 )
-def test_what_is_not_queued_for_ten_minutes_is_not_overtaken(store: SqlStore, row: Columns) -> None:
+def test_a_slot_counts_as_overtaken_only_after_ten_minutes_in_the_queue(store: SqlStore, row: Columns) -> None:
     stand(store, row)
     stand(store, YOUNGER | {"queued_at": NOW}, name="rival")
     assert ask(store, slots=()).reason == "already_in_progress"
-
-
-# ---------------------------------------------------------------- the content that an index covers
 
 
 def test_an_index_covers_the_content_of_its_own_owner_and_of_the_kind_it_needs(store: SqlStore) -> None:
     def ready(kind: str, source: int) -> Columns:
         return fit(S.READY, kind=kind, source=source)
 
-    # The wrong ones come first and last, by id and by name, so that a subquery that finds too much is wrong.
+    # Slots that must not match have lower and higher ids and names: a subquery that matches too many rows fails here.
     stand(store, ready("content", 11), name="before")
     _, _, number, _ = stand(
         store,
@@ -509,13 +484,10 @@ def test_an_index_covers_the_content_of_its_own_owner_and_of_the_kind_it_needs(s
     assert only(store, number).source == 33
 
 
-def test_what_needs_nothing_is_its_own_source(store: SqlStore) -> None:
+def test_a_slot_without_dependencies_is_its_own_source(store: SqlStore) -> None:
     _, number = stand(store, fit(S.READY, kind="other", source=22), fit(S.RUNNING, kind="content"))
     store.complete([finished(ticket_for(only(store, number), removing=False))])
     assert only(store, number).source == 7, "its fence names the build"
-
-
-# ---------------------------------------------------------------- what is found to be rung or claimed
 
 
 @pytest.mark.parametrize(
@@ -530,7 +502,9 @@ def test_what_needs_nothing_is_its_own_source(store: SqlStore) -> None:
         pytest.param(fit(S.QUEUED, rung_at=at(seconds=-60, microseconds=1)), False, id="rung less than a minute ago"),
     ],
 )
-def test_what_is_found_to_be_rung(store: SqlStore, row: Columns, found: bool) -> None:
+def test_find_unrung_returns_queued_slots_that_were_not_rung_within_a_minute(
+    store: SqlStore, row: Columns, found: bool
+) -> None:
     stand(store, row)
     assert len(store.find_unrung("kind0", 10).slots) == found
 
@@ -544,12 +518,12 @@ def test_what_is_found_to_be_rung(store: SqlStore, row: Columns, found: bool) ->
         pytest.param(fit(S.QUEUED, rung_at=NOW, kind="another"), 0, id="another kind"),
     ],
 )
-def test_what_counts_as_rung_and_not_answered(store: SqlStore, row: Columns, count: int) -> None:
+def test_outstanding_rings_are_those_of_the_last_minute(store: SqlStore, row: Columns, count: int) -> None:
     stand(store, row)
     assert store.count_outstanding_rings("kind0") == count
 
 
-def test_a_ring_of_a_slot_that_is_gone_claims_nothing(store: SqlStore) -> None:
+def test_a_ring_of_a_missing_slot_claims_nothing(store: SqlStore) -> None:
     (number,) = stand(store, fit(S.QUEUED))
     ring = ring_for(only(store, number))
     before = everything(store)

@@ -1,4 +1,4 @@
-"""What every index promises, on both databases and in a store outside of them."""
+"""The contract of every index, on both databases and in an external store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SAID = (
 
 
 class Bench:
-    """One index with a document on its way into it: the work is claimed, and done by the test's hand."""
+    """One index and a document that is being added to it. The test claims the slot and does the work itself."""
 
     def __init__(self, rig: Rig, kind: str) -> None:
         self.rig = rig
@@ -90,10 +90,7 @@ def bench(request: pytest.FixtureRequest, database_url: str, tmp_path: Path, clo
     rig.close()
 
 
-# -------------------------------------------------------------------- rows
-
-
-def test_what_was_filled_is_no_longer_absent_and_is_named_by_a_scan(bench: Bench) -> None:
+def test_filled_chunks_are_no_longer_absent_and_appear_in_a_scan(bench: Bench) -> None:
     assert bench.index.absent(bench.recipe, bench.chunks) == bench.chunks
     assert bench.scan() == []
     bench.fill(bench.pieces[:2])
@@ -107,7 +104,7 @@ def test_what_was_filled_is_no_longer_absent_and_is_named_by_a_scan(bench: Bench
     assert bench.index.absent(bench.recipe, bench.chunks) == []
 
 
-def test_a_scan_goes_on_where_it_stopped(bench: Bench) -> None:
+def test_a_scan_continues_after_the_last_chunk_it_returned(bench: Bench) -> None:
     bench.fill()
     seen: list[int] = []
     while portion := bench.index.scan(bench.recipe, seen[-1] if seen else 0, 2):
@@ -117,7 +114,7 @@ def test_a_scan_goes_on_where_it_stopped(bench: Bench) -> None:
     assert bench.index.scan(bench.recipe, bench.chunks[-1], 10) == []
 
 
-def test_filling_twice_keeps_one_row_each(bench: Bench) -> None:
+def test_filling_twice_keeps_one_row_for_each_chunk(bench: Bench) -> None:
     bench.fill()
     once = bench.find("krill whale")
     bench.fill()
@@ -126,7 +123,7 @@ def test_filling_twice_keeps_one_row_each(bench: Bench) -> None:
     assert len({one.chunk for one in once}) == len(once)
 
 
-def test_who_writes_first_is_kept(bench: Bench) -> None:
+def test_a_second_write_of_a_chunk_does_not_replace_the_first(bench: Bench) -> None:
     bench.fill()
     before = bench.find("krill")
     words = bench.find("zeppelin airship")
@@ -135,7 +132,7 @@ def test_who_writes_first_is_kept(bench: Bench) -> None:
     assert bench.find("zeppelin airship") == words
 
 
-def test_dropped_rows_are_gone_and_dropping_twice_does_no_harm(bench: Bench) -> None:
+def test_a_drop_removes_rows_and_can_be_repeated(bench: Bench) -> None:
     bench.fill()
     krill = bench.chunk("eats krill")
     for _ in range(2):
@@ -148,7 +145,7 @@ def test_dropped_rows_are_gone_and_dropping_twice_does_no_harm(bench: Bench) -> 
     assert krill in [one.chunk for one in bench.find("krill")]
 
 
-def test_a_recipe_that_nothing_was_made_by_is_empty(bench: Bench) -> None:
+def test_a_recipe_without_rows_is_empty(bench: Bench) -> None:
     unknown = Recipe(id=999_999, spec="{}")
     for _ in range(2):
         assert bench.index.absent(unknown, bench.chunks) == bench.chunks
@@ -159,7 +156,7 @@ def test_a_recipe_that_nothing_was_made_by_is_empty(bench: Bench) -> None:
         bench.fill()  # of another recipe
 
 
-def test_recipes_do_not_see_each_other(bench: Bench) -> None:
+def test_the_rows_of_different_recipes_are_separate(bench: Bench) -> None:
     other = Recipe(id=bench.recipe.id + 1, spec=bench.recipe.spec)
     bench.fill()
     bench.fill(bench.pieces[:1], other)
@@ -170,10 +167,7 @@ def test_recipes_do_not_see_each_other(bench: Bench) -> None:
     assert bench.scan() == bench.chunks
 
 
-# -------------------------------------------------------------------- finding
-
-
-def test_the_best_comes_first_and_no_more_than_asked_for(bench: Bench) -> None:
+def test_the_best_hits_come_first_and_the_limit_is_respected(bench: Bench) -> None:
     bench.fill()
     found = bench.find("krill and whales")
     assert {one.chunk for one in found[:2]} == {bench.chunk("eats krill"), bench.chunk("swims")}
@@ -182,19 +176,19 @@ def test_the_best_comes_first_and_no_more_than_asked_for(bench: Bench) -> None:
         assert bench.find("krill and whales", limit) == found[:limit]
 
 
-def test_the_same_question_gets_the_same_answer(bench: Bench) -> None:
+def test_the_same_query_returns_the_same_hits(bench: Bench) -> None:
     bench.fill()
     first = bench.find("stone water strings")
     assert all(bench.find("stone water strings") == first for _ in range(3))
 
 
-def test_equal_hits_come_in_the_order_of_their_chunks_however_few_are_asked_for(bench: Bench) -> None:
+def test_hits_with_equal_scores_are_ordered_by_chunk_at_any_limit(bench: Bench) -> None:
     bench.fill([piece._replace(headings=(), text="krill") for piece in reversed(bench.pieces)])
     for limit in (1, 3, 10):
         assert [one.chunk for one in bench.find("krill", limit)] == bench.chunks[:limit]
 
 
-def test_only_the_named_chunks_count(bench: Bench) -> None:
+def test_a_search_within_named_chunks_returns_only_those_chunks(bench: Bench) -> None:
     bench.fill()
     krill, stone = bench.chunk("eats krill"), bench.chunk("Granite")
     asked = "krill granite stone"
@@ -207,15 +201,15 @@ def test_only_the_named_chunks_count(bench: Bench) -> None:
     assert len(bench.find(asked, 1, within=[krill, stone])) == 1
 
 
-def test_a_question_without_a_word_finds_nothing_and_breaks_nothing(bench: Bench) -> None:
+def test_a_query_without_words_finds_nothing_and_raises_no_error(bench: Bench) -> None:
     bench.fill()
     for query in ("", "   ", "\n\t"):
         assert bench.find(query) == []
     for query in ("?!...", '""', "\0", "'"):
-        assert bench.find(query) == [] or bench.index.kind == "vector"  # punctuation may mean something to a model
+        assert bench.find(query) == [] or bench.index.kind == "vector"  # a model may give punctuation a meaning
 
 
-def test_no_question_is_a_syntax_error(bench: Bench) -> None:
+def test_query_syntax_characters_never_cause_an_error(bench: Bench) -> None:
     bench.fill()
     for query in (
         '"krill',
@@ -231,8 +225,8 @@ def test_no_question_is_a_syntax_error(bench: Bench) -> None:
         assert bench.chunk("swims") in [one.chunk for one in bench.find(query)], query
 
 
-def test_many_may_search_while_one_writes(bench: Bench) -> None:
-    """Every answer is one that stood at some moment."""
+def test_searches_during_writes_return_consistent_hits(bench: Bench) -> None:
+    """Each answer matches the state of the index at some moment."""
     errors: list[BaseException] = []
     ended = threading.Event()
 
@@ -259,14 +253,11 @@ def test_many_may_search_while_one_writes(bench: Bench) -> None:
     assert bench.chunk("eats krill") in [one.chunk for one in bench.find("krill")]
 
 
-# -------------------------------------------------------------------- late writes
-
-
-def test_a_late_write_is_refused_or_does_no_harm(bench: Bench) -> None:
+def test_a_late_write_is_refused_or_has_no_visible_effect(bench: Bench) -> None:
     rig = bench.rig
     rig.ask("parts.md", Operation.CANCEL)
     if bench.index.kind == "outside":
-        bench.index.fill(bench.work(bench.pieces))  # the store knows of no fence
+        bench.index.fill(bench.work(bench.pieces))  # an external store does not check the fence
     else:
         with pytest.raises(StaleLease):
             bench.index.fill(bench.work(bench.pieces))
@@ -285,9 +276,6 @@ def audit_quiet_after_sweep(rig: Rig) -> None:
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- a store outside, from bytes to hits
-
-
 @pytest.fixture
 def outside(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[tuple[Rig, OutsideIndex]]:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("fulltext", "outside"), chunk_size=32, chunk_overlap=0)
@@ -299,7 +287,7 @@ def text(*words: str) -> str:
     return "\n\n".join(f"## Part {number}\n\nThe {word} of part {number}." for number, word in enumerate(words))
 
 
-def test_a_store_outside_serves_documents_that_change_and_go(outside: tuple[Rig, OutsideIndex]) -> None:
+def test_an_external_store_serves_documents_that_change_and_are_deleted(outside: tuple[Rig, OutsideIndex]) -> None:
     rig, _ = outside
     rig.index("parts.md", text("krill", "stone", "bread"))
     assert [hit.text[-20:] for hit in rig.find("krill", "outside")] == ["The krill of part 0."]
@@ -312,7 +300,7 @@ def test_a_store_outside_serves_documents_that_change_and_go(outside: tuple[Rig,
         assert len(rig.find("stone", "outside")) == (generation == 1)
         assert len(rig.find("violin", "outside")) == (generation == 2)
         audit(rig)
-    assert len(set(rig.rows("outside")) - before) == 1  # only what changed was written
+    assert len(set(rig.rows("outside")) - before) == 1  # only the changed chunk was written
     audit_quiet_after_sweep(rig)
     assert len(rig.rows("outside")) == 3
     rig.delete("parts.md")
@@ -322,7 +310,7 @@ def test_a_store_outside_serves_documents_that_change_and_go(outside: tuple[Rig,
     audit_quiet_after_sweep(rig)
 
 
-def test_a_row_written_outside_after_a_delete_is_never_seen_and_is_swept_from_the_store(
+def test_a_row_written_to_an_external_store_after_a_delete_is_hidden_and_collected(
     outside: tuple[Rig, OutsideIndex],
 ) -> None:
     rig, index = outside
@@ -332,7 +320,7 @@ def test_a_row_written_outside_after_a_delete_is_never_seen_and_is_swept_from_th
     written: list[int] = []
 
     def remove_everything() -> None:
-        """Between the check and the write everything of the document goes."""
+        """Remove everything of the document between the check and the write."""
         if not written:
             written.append(1)
             rig.delete("gone.md")
@@ -349,14 +337,14 @@ def test_a_row_written_outside_after_a_delete_is_never_seen_and_is_swept_from_th
     assert {hit.name for hit in rig.find("krill", "outside")} == {"kept.md"}
     audit(rig)
     rig.sweep()
-    assert leftovers <= set(rig.rows("outside"))  # our own lists know nothing of it
+    assert leftovers <= set(rig.rows("outside"))  # the lists in the database do not name the leftover row
     scrub(rig, index, limit=1)
     assert set(rig.rows("outside")) == set(Manifest(rig).chunks)
     audit_quiet(rig)
 
 
 def scrub(rig: Rig, index: Index, limit: int = 500) -> None:
-    """Audit the store of an index from its own side."""
+    """Remove orphan rows by scanning the store of the index itself."""
     sweeper = rig.library.indexes.garbage_collector()
     for recipe in rig.library.indexes.recipes(rig.base, index.kind):
         after: int | None = 0
@@ -364,12 +352,12 @@ def scrub(rig: Rig, index: Index, limit: int = 500) -> None:
             after = sweeper.remove_orphan_rows(index, recipe, after, limit)
 
 
-def test_an_audit_of_any_index_takes_nothing_that_is_needed(outside: tuple[Rig, OutsideIndex]) -> None:
+def test_garbage_collection_of_an_index_removes_no_row_that_is_needed(outside: tuple[Rig, OutsideIndex]) -> None:
     rig, index = outside
     rig.index("parts.md", text("krill", "stone", "bread"))
     rig.put("parts.md", text("krill", "violin", "bread"))
     rig.worker.run_next(1)
-    ticket = rig.store.claim_next(("outside",), "hand", 1)[0]  # at work: rows are written and not published
+    ticket = rig.store.claim_next(("outside",), "hand", 1)[0]  # in progress: rows are written but not published
     rig.worker.heartbeat.hold([ticket], rig.clock.monotonic())
     recipe = rig.library.indexes.recipes(rig.base, "outside")[0]
     new = max(Manifest(rig).chunks)
@@ -383,7 +371,7 @@ def test_an_audit_of_any_index_takes_nothing_that_is_needed(outside: tuple[Rig, 
     assert new in before["outside"]
 
 
-def test_a_row_written_outside_for_an_old_generation_is_not_seen(outside: tuple[Rig, OutsideIndex]) -> None:
+def test_a_row_written_to_an_external_store_for_an_old_generation_is_hidden(outside: tuple[Rig, OutsideIndex]) -> None:
     rig, index = outside
     rig.put("parts.md", text("krill", "stone", "bread"))
     rig.worker.run_next(1)
@@ -395,7 +383,7 @@ def test_a_row_written_outside_for_an_old_generation_is_not_seen(outside: tuple[
             changed.append(1)
             rig.put("parts.md", text("violin"))
             rig.worker.run_next(1)  # the new content
-            rig.sweep()  # takes the chunks of the old one, while its row is on the way
+            rig.sweep()  # removes the chunks of the old content while its row is still being written
 
     index.before_write = change
     while late.run_next(1):
@@ -409,7 +397,7 @@ def test_a_row_written_outside_for_an_old_generation_is_not_seen(outside: tuple[
     audit_quiet_after_sweep(rig)
 
 
-def test_a_preparation_that_fails_in_any_way_costs_nobody_anything(outside: tuple[Rig, OutsideIndex]) -> None:
+def test_a_failing_preparation_does_not_fail_any_document(outside: tuple[Rig, OutsideIndex]) -> None:
     rig, index = outside
 
     def fail() -> None:

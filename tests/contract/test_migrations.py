@@ -1,4 +1,4 @@
-"""The schema that migrations make is the schema that the code expects, and is made as a whole or not at all."""
+"""Migrations create exactly the schema that the code declares, and apply completely or not at all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Schema = dict[str, Any]
 
 
 def schema(url: str) -> Schema:
-    """Read a schema as the database tells it: columns, constraints, indexes with their predicates."""
+    """Read the schema from the database: columns, constraints, and indexes with their predicates."""
     database = open_database(url, SystemClock())
     look = inspect(database.engine)
     found: Schema = {}
@@ -57,7 +57,7 @@ def schema(url: str) -> Schema:
         }
         found[table] = {name: sorted(part, key=str) for name, part in parts.items()}
         found[table]["primary"] = look.get_pk_constraint(table)
-    if database.engine.dialect.name == "sqlite":  # ids are never used twice
+    if database.engine.dialect.name == "sqlite":  # AUTOINCREMENT guarantees that ids are never used again
         with database.engine.connect() as connection:
             tables = connection.execute(text("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'"))
             found["autoincrement"] = set(tables.scalars())
@@ -95,7 +95,7 @@ def empty() -> bool:
 
 @pytest.fixture
 def declared_url(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A second database of the same kind, made from the declarations in `tables.py`."""
+    """Create a second database of the same kind from the declarations in `tables.py`."""
     with ExitStack() as stack:
         if database_url.startswith("sqlite"):
             url = f"sqlite:///{tmp_path / 'declared.db'}"
@@ -111,7 +111,7 @@ def declared_url(database_url: str, tmp_path: Path, request: pytest.FixtureReque
         yield url
 
 
-def test_the_migrations_make_what_the_code_declares(database_url: str, declared_url: str) -> None:
+def test_the_migrations_create_the_schema_that_the_code_declares(database_url: str, declared_url: str) -> None:
     open_plainly(database_url)
     made, declared = schema(database_url), schema(declared_url)
     assert made == declared
@@ -129,7 +129,7 @@ def test_the_migrations_make_what_the_code_declares(database_url: str, declared_
         "CREATE INDEX more ON jobs (base)",
     ],
 )
-def test_a_difference_would_be_seen(database_url: str, declared_url: str, statement: str) -> None:
+def test_the_schema_comparison_detects_a_difference(database_url: str, declared_url: str, statement: str) -> None:
     open_plainly(database_url)
     execute(database_url, statement)
     assert schema(database_url) != schema(declared_url)
@@ -144,7 +144,7 @@ def test_a_difference_would_be_seen(database_url: str, declared_url: str, statem
         ("slots_queued", "CREATE INDEX slots_queued ON slots (kind, queued_at, id) WHERE state = 'queued'"),
     ],
 )
-def test_a_difference_within_an_index_would_be_seen(
+def test_the_schema_comparison_detects_a_changed_index(
     database_url: str, declared_url: str, index: str, wrong: str
 ) -> None:
     open_plainly(database_url)
@@ -165,14 +165,14 @@ def test_a_difference_within_an_index_would_be_seen(
         "ALTER TABLE slots DROP CONSTRAINT slots_owner_id_fkey",
     ],
 )
-def test_a_difference_within_a_table_would_be_seen(postgres_url: str, statement: str) -> None:
+def test_the_schema_comparison_detects_a_changed_table(postgres_url: str, statement: str) -> None:
     open_plainly(postgres_url)
     before = schema(postgres_url)
     execute(postgres_url, statement)
     assert schema(postgres_url) != before
 
 
-def test_the_version_is_noted_and_a_second_opening_changes_nothing(database_url: str, clock: FakeClock) -> None:
+def test_the_version_is_recorded_and_opening_again_changes_nothing(database_url: str, clock: FakeClock) -> None:
     store = open_test_store(database_url, clock)
     ask(store)
     store.close()
@@ -193,12 +193,9 @@ def test_an_up_to_date_database_is_opened_without_a_write(database_url: str) -> 
     assert written == []
 
 
-# ---------------------------------------------------------------- interrupted
-
-
 @contextmanager
 def statements(stop_at: int | None = None) -> Iterator[list[str]]:
-    """Note every statement of every engine; raise in place of one of them."""
+    """Record every statement of every engine, and raise an error in place of statement number `stop_at`."""
     seen: list[str] = []
 
     def note(_connection: Any, _cursor: Any, sql: str, *_: Any) -> None:
@@ -213,7 +210,7 @@ def statements(stop_at: int | None = None) -> Iterator[list[str]]:
         event.remove(Engine, "before_cursor_execute", note)
 
 
-def test_an_upgrade_that_fails_halfway_leaves_nothing_and_can_be_repeated(
+def test_an_upgrade_that_fails_halfway_is_rolled_back_and_can_be_repeated(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -228,11 +225,11 @@ def test_an_upgrade_that_fails_halfway_leaves_nothing_and_can_be_repeated(
     assert set(tables_of(database_url)) == {*metadata.tables, "holdfast_version"}
 
 
-STRIDE = 7  # all of it is one transaction, so one statement stands for its neighbours
+STRIDE = 7  # the upgrade is one transaction, so it is enough to test every seventh statement
 
 
 @pytest.mark.proof
-def test_an_upgrade_can_be_stopped_at_any_statement(database_url: str, declared_url: str) -> None:
+def test_an_upgrade_interrupted_at_any_statement_is_rolled_back(database_url: str, declared_url: str) -> None:
     stop = 1
     while True:
         try:
@@ -257,7 +254,7 @@ open_store(sys.argv[1], rules=Rules(), clock=SystemClock())
 """
 
 
-def test_a_process_killed_in_the_middle_of_an_upgrade_leaves_nothing_behind(database_url: str) -> None:
+def test_an_upgrade_whose_process_is_killed_is_rolled_back(database_url: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILL_YOURSELF_HALFWAY, database_url], check=False, timeout=PATIENCE_SECONDS
     )
@@ -266,8 +263,6 @@ def test_a_process_killed_in_the_middle_of_an_upgrade_leaves_nothing_behind(data
     open_plainly(database_url)
     assert set(tables_of(database_url)) == {*metadata.tables, "holdfast_version"}
 
-
-# ---------------------------------------------------------------- side by side
 
 OPEN_WHEN_TOLD = """
 import sys
@@ -289,7 +284,7 @@ for url in sys.stdin:
 
 @contextmanager
 def openers(count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start processes that open a database as soon as they are told its address."""
+    """Start processes that open a database as soon as they receive its address on standard input."""
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
@@ -317,7 +312,7 @@ def tell(process: subprocess.Popen[str], url: str) -> None:
     process.stdin.flush()
 
 
-def test_two_processes_that_open_a_new_file_at_once_both_succeed(tmp_path: Path) -> None:
+def test_two_processes_that_open_a_new_file_simultaneously_both_succeed(tmp_path: Path) -> None:
     with openers(2) as processes:
         for attempt in range(10):
             url = f"sqlite:///{tmp_path / f'{attempt}.db'}"
@@ -328,7 +323,7 @@ def test_two_processes_that_open_a_new_file_at_once_both_succeed(tmp_path: Path)
 
 
 @pytest.mark.postgres
-def test_two_processes_that_open_a_new_database_at_once_both_succeed(postgres_url: str) -> None:
+def test_two_processes_that_open_a_new_database_simultaneously_both_succeed(postgres_url: str) -> None:
     with openers(2) as processes:
         for _ in range(5):
             for process in processes:
@@ -338,9 +333,7 @@ def test_two_processes_that_open_a_new_database_at_once_both_succeed(postgres_ur
             execute(postgres_url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
 
 
-def test_a_database_of_the_first_version_is_brought_up_to_date_with_all_it_holds(
-    database_url: str, declared_url: str
-) -> None:
+def test_a_database_of_the_first_version_is_upgraded_and_keeps_its_data(database_url: str, declared_url: str) -> None:
     database = open_database(database_url, SystemClock())
     database.prepare()
     config = Config()
@@ -352,7 +345,7 @@ def test_a_database_of_the_first_version_is_brought_up_to_date_with_all_it_holds
     database.close()
     columns = "id, owner_id, base, owner, generation, operation, cause, requester, priority, open, created_at"
     values = "'job-1', 1, 'shelf', 'doc', 1, 'index', 'user', '', 5, 1, 77"
-    execute(database_url, f"INSERT INTO jobs ({columns}) VALUES ({values})")  # noqa: S608 - our own words
+    execute(database_url, f"INSERT INTO jobs ({columns}) VALUES ({values})")  # noqa: S608 - constants of this test
     store = open_store(database_url, rules=Rules(), clock=SystemClock())
     job = store.job("job-1")
     store.close()
@@ -360,7 +353,7 @@ def test_a_database_of_the_first_version_is_brought_up_to_date_with_all_it_holds
     assert schema(database_url) == schema(declared_url)
 
 
-def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url: str) -> None:
+def test_items_from_before_the_list_tables_are_listed_with_their_status(database_url: str) -> None:
     database = open_database(database_url, SystemClock())
     database.prepare()
     config = Config()
@@ -378,7 +371,7 @@ def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url:
             (5, "note", 0),
         ):
             tx.run_sql(
-                "INSERT INTO library_items (id, base_id, kind, name, deleting, created_at) "  # noqa: S608 - our own words
+                "INSERT INTO library_items (id, base_id, kind, name, deleting, created_at) "  # noqa: S608 - constants
                 f"VALUES ({number}, 3, '{kind}', 'STRASSE Ä {number}', {deleting}, 70{number})"
             )
         for base, owner, status in (
@@ -386,7 +379,7 @@ def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url:
             ("other", "5", "failed"),
         ):  # fmt: skip
             tx.run_sql(
-                "INSERT INTO owners (base, owner, generation, status, created_at) "  # noqa: S608 - our own words
+                "INSERT INTO owners (base, owner, generation, status, created_at) "  # noqa: S608 - constants
                 f"VALUES ('{base}', '{owner}', 1, '{status}', 1)"
             )
     database.close()
@@ -400,13 +393,13 @@ def test_items_of_before_there_were_lists_are_listed_as_they_stand(database_url:
     assert names == [(f"strasse ä {number}", 700 + number) for number in range(1, 6)]
 
 
-def test_what_was_cancelled_before_is_shown_as_it_would_be_now(database_url: str) -> None:
+def test_an_upgrade_derives_the_status_of_cancelled_owners_by_the_current_rules(database_url: str) -> None:
     database = open_database(database_url, SystemClock())
     database.prepare()
     config = Config()
     config.set_main_option("script_location", "holdfast:db/migrations")
     config.set_main_option("path_separator", "os")
-    slots = {  # of each owner: state, built, missing
+    slots = {  # for each owner, its slots as (state, built, missing)
         "served": [("cancelled", 1, 0), ("cancelled", 1, 0)],
         "dropping": [("cancelled", 1, 0), ("deleting", 0, 1)],
         "lacking": [("cancelled", 1, 1), ("cancelled", 1, 0)],
@@ -418,7 +411,7 @@ def test_what_was_cancelled_before_is_shown_as_it_would_be_now(database_url: str
         command.upgrade(config, "0010")
         for number, (owner, some) in enumerate(slots.items(), 1):
             tx.run_sql(
-                "INSERT INTO owners (id, base, owner, generation, status, created_at) "  # noqa: S608 - our own words
+                "INSERT INTO owners (id, base, owner, generation, status, created_at) "  # noqa: S608 - constants
                 f"VALUES ({number}, 'shelf', '{owner}', 2, 'degraded', 1)"
             )
             for kind, (state, built, missing) in enumerate(some):
@@ -426,7 +419,7 @@ def test_what_was_cancelled_before_is_shown_as_it_would_be_now(database_url: str
                 columns = "owner_id, kind, job, wanted, built, missing, state, priority, queued_at, due_at"
                 values = f"{number}, 'kind {kind}', 'job', 2, {built}, {missing}, '{state}', 5, 1, {due}"
                 tx.run_sql(
-                    f"INSERT INTO slots ({columns}, error_code, error_params) "  # noqa: S608 - our own words
+                    f"INSERT INTO slots ({columns}, error_code, error_params) "  # noqa: S608 - constants
                     f"VALUES ({values}, 'provider_busy', '{{}}')"
                 )
     database.close()
@@ -441,7 +434,7 @@ def test_what_was_cancelled_before_is_shown_as_it_would_be_now(database_url: str
     assert errors == {(True, None), (False, "provider_busy")}
 
 
-def test_an_app_that_uses_alembic_in_the_same_database_is_left_alone(database_url: str) -> None:
+def test_the_alembic_version_of_another_app_in_the_same_database_is_unchanged(database_url: str) -> None:
     execute(database_url, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
     execute(database_url, "INSERT INTO alembic_version VALUES ('a-revision-of-the-app')")
     open_plainly(database_url)

@@ -1,4 +1,4 @@
-"""To renew or to drop some slots of an owner: the others stand as they stood, and every job counts what it has open."""
+"""Renewing or dropping some slots of an owner leaves its other slots unchanged, and every job counts its open slots."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.contract.steps import ask, audit, build, finished, states, take
 if TYPE_CHECKING:
     from holdfast.engine.store.sql_store import SqlStore
 
-O, V = Operation, Verdict  # noqa: E741 - reads as the table does
+O, V = Operation, Verdict  # noqa: E741 - short names, as in the table
 SLOTS = (SlotSpec("content"), SlotSpec("vector", "content"), SlotSpec("graph", "content"))
 
 
 def stand(store: SqlStore, owner: str = "doc") -> None:
-    """Build a document of three slots."""
+    """Add a document and build its three slots."""
     ask(store, owner, slots=SLOTS)
     build(store, "content", "vector", "graph", owner=owner)
 
 
-def test_a_drop_removes_only_what_it_names_and_the_status_is_that_of_the_others(store: SqlStore) -> None:
+def test_a_drop_removes_only_the_named_slots_and_the_others_decide_the_status(store: SqlStore) -> None:
     stand(store)
     answer = ask(store, operation=O.DROP, kinds=("graph",))
     assert (answer.verdict, answer.reason, answer.status) == (V.ACCEPTED, "drop", Status.SUCCESS)
@@ -50,7 +50,7 @@ def test_a_drop_is_refused_while_the_owner_is_active_or_deleted(store: SqlStore)
     audit(store)
 
 
-def test_what_others_need_is_not_dropped_without_them(store: SqlStore) -> None:
+def test_a_slot_is_not_dropped_while_another_slot_needs_it(store: SqlStore) -> None:
     stand(store)
     assert ask(store, operation=O.DROP, kinds=("content",)).reason == "nothing_to_drop"
     assert ask(store, operation=O.DROP, kinds=("content", "vector")).accepted
@@ -60,7 +60,7 @@ def test_what_others_need_is_not_dropped_without_them(store: SqlStore) -> None:
     audit(store)
 
 
-def test_whatever_is_accepted_takes_a_removal_over(store: SqlStore) -> None:
+def test_a_new_job_takes_over_an_unfinished_drop(store: SqlStore) -> None:
     stand(store)
     drop = ask(store, operation=O.DROP, kinds=("graph",))
     ticket = take(store, "graph")
@@ -71,12 +71,12 @@ def test_whatever_is_accepted_takes_a_removal_over(store: SqlStore) -> None:
     audit(store)
     build(store, "content", "vector")
     assert store.job(change.job).outcome is None  # type: ignore[arg-type]
-    store.forget([ticket])  # whoever was at it goes on
+    store.forget([ticket])  # the worker that was removing it finishes
     assert store.job(change.job).outcome is Outcome.SUCCESS  # type: ignore[arg-type]
     audit(store)
 
 
-def test_the_removals_of_other_owners_keep_their_jobs(store: SqlStore) -> None:
+def test_the_drops_of_other_owners_keep_their_jobs(store: SqlStore) -> None:
     for owner in ("doc", "other"):
         stand(store, owner)
     drops = {owner: ask(store, owner, operation=O.DROP, kinds=("graph",)).job for owner in ("doc", "other")}
@@ -86,7 +86,7 @@ def test_the_removals_of_other_owners_keep_their_jobs(store: SqlStore) -> None:
     audit(store)
 
 
-def test_a_cancel_leaves_a_removal_to_a_job_of_its_own(store: SqlStore) -> None:
+def test_a_cancel_moves_an_unfinished_drop_to_its_own_job(store: SqlStore) -> None:
     stand(store)
     ask(store, operation=O.DROP, kinds=("graph",))
     force = ask(store, operation=O.FORCE, slots=SLOTS[:2])
@@ -102,7 +102,7 @@ def test_a_cancel_leaves_a_removal_to_a_job_of_its_own(store: SqlStore) -> None:
     audit(store)
 
 
-def test_a_delete_takes_what_is_being_dropped_with_it(store: SqlStore) -> None:
+def test_a_delete_takes_over_an_unfinished_drop(store: SqlStore) -> None:
     stand(store)
     drop = ask(store, operation=O.DROP, kinds=("graph",))
     delete = ask(store, operation=O.DELETE)
@@ -114,7 +114,7 @@ def test_a_delete_takes_what_is_being_dropped_with_it(store: SqlStore) -> None:
     audit(store)
 
 
-def test_what_is_being_dropped_is_not_asked_for_until_it_is_gone(store: SqlStore) -> None:
+def test_a_slot_cannot_be_requested_again_until_its_drop_has_finished(store: SqlStore) -> None:
     stand(store)
     ask(store, operation=O.DROP, kinds=("graph",))
     assert ask(store, slots=SLOTS).reason == "already_indexed"
@@ -127,7 +127,7 @@ def test_what_is_being_dropped_is_not_asked_for_until_it_is_gone(store: SqlStore
     audit(store)
 
 
-def test_a_renewal_builds_only_what_it_names_and_what_needs_it(store: SqlStore) -> None:
+def test_a_renewal_builds_only_the_named_slots_and_their_dependents(store: SqlStore) -> None:
     stand(store)
     answer = ask(store, operation=O.RENEW, slots=SLOTS, kinds=("vector",))
     assert (answer.verdict, answer.reason) == (V.ACCEPTED, "renew")
@@ -139,7 +139,7 @@ def test_a_renewal_builds_only_what_it_names_and_what_needs_it(store: SqlStore) 
     audit(store)
 
 
-def test_a_renewal_raises_what_is_needed_and_not_complete(store: SqlStore) -> None:
+def test_a_renewal_also_builds_incomplete_dependencies(store: SqlStore) -> None:
     ask(store, slots=SLOTS)
     ask(store, operation=O.CANCEL)
     assert ask(store, operation=O.RENEW, slots=SLOTS, kinds=("vector",)).accepted
@@ -157,7 +157,7 @@ def test_a_renewal_raises_what_is_needed_and_not_complete(store: SqlStore) -> No
         (O.DELETE, (), ("graph",)),
     ],
 )
-def test_kinds_are_named_by_whoever_renews_or_drops_and_by_nobody_else(
+def test_only_renew_and_drop_requests_may_name_kinds(
     store: SqlStore, operation: Operation, slots: tuple[SlotSpec, ...], kinds: tuple[str, ...]
 ) -> None:
     stand(store)

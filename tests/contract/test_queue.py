@@ -1,4 +1,4 @@
-"""The queue as people control it, promise by promise, on both databases."""
+"""The contract of the queue controls, on both databases: priorities, cancels, pauses, quotas, lists and overview."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Task
     from tests.support.clock import FakeClock
 
-O, S, V = Operation, SlotState, Verdict  # noqa: E741 - reads as the tables do
+O, S, V = Operation, SlotState, Verdict  # noqa: E741 - short names keep the tables readable
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 TICK = timedelta(microseconds=1)
 LEASE = timedelta(seconds=120)
@@ -62,7 +62,7 @@ LEASE = timedelta(seconds=120)
 
 @pytest.fixture
 def books(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> SqlStore:
-    """A store whose books are audited after every transaction."""
+    """Return a store that checks all invariants after every transaction."""
     write = store.database.write
 
     def audited(work: Callable[..., Any], *, durable: bool) -> Any:
@@ -76,7 +76,7 @@ def books(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> SqlStore:
 
 @pytest.fixture
 def several(database_url: str, clock: FakeClock) -> Iterator[list[SqlStore]]:
-    """One database as several processes open it."""
+    """Open the same database several times, as several processes would."""
     numbers = count(1)
     with ExitStack() as stack:
         stores = [open_test_store(database_url, clock, ids=lambda: f"job-{next(numbers)}") for _ in range(4)]
@@ -86,7 +86,7 @@ def several(database_url: str, clock: FakeClock) -> Iterator[list[SqlStore]]:
 
 
 def job_for(store: SqlStore, owner: str = "doc", **more: Any) -> str:
-    """Ask for one slot and return the job."""
+    """Request one slot and return the id of its job."""
     job = ask(store, owner, **{"slots": ONE, **more}).job
     assert job is not None
     return job
@@ -97,7 +97,7 @@ def told(answers: list[AdmissionResult]) -> list[tuple[str, str]]:
 
 
 def types(store: SqlStore, thing: str) -> list[str]:
-    """Return the events about jobs, or about the queue."""
+    """Return the types of all events about `thing`: job or queue."""
     return [one.event.type for one in store.events() if one.event.type.startswith(f"{thing}.")]
 
 
@@ -105,10 +105,7 @@ def order(tickets: list[Ticket]) -> list[str]:
     return [ticket.key.owner for ticket in tickets]
 
 
-# ---------------------------------------------------------------- priorities
-
-
-def test_a_changed_priority_decides_what_is_claimed_next(books: SqlStore, clock: FakeClock) -> None:
+def test_a_changed_priority_decides_which_slot_is_claimed_next(books: SqlStore, clock: FakeClock) -> None:
     jobs = {}
     for name in "abcd":
         jobs[name] = job_for(books, name)
@@ -120,7 +117,9 @@ def test_a_changed_priority_decides_what_is_claimed_next(books: SqlStore, clock:
     assert [books.job(jobs[name]).priority for name in "abcd"] == [9, 5, 1, 1]
 
 
-def test_a_job_takes_its_slots_along_and_nothing_else_of_them_moves(books: SqlStore, clock: FakeClock) -> None:
+def test_a_new_priority_of_a_job_changes_only_the_priority_of_its_unsettled_slots(
+    books: SqlStore, clock: FakeClock
+) -> None:
     job = ask(books).job or ""
     other = job_for(books, "other")
     build(books, "content")
@@ -139,7 +138,7 @@ def test_a_job_takes_its_slots_along_and_nothing_else_of_them_moves(books: SqlSt
     assert books.job(other).priority == 5
 
 
-def test_what_waits_for_another_slot_is_queued_with_the_new_priority(books: SqlStore) -> None:
+def test_a_blocked_slot_is_queued_with_the_new_priority(books: SqlStore) -> None:
     job = ask(books).job or ""
     ticket = take(books, "content")
     books.reprioritise([job], 2)
@@ -147,7 +146,7 @@ def test_what_waits_for_another_slot_is_queued_with_the_new_priority(books: SqlS
     assert books.slot("shelf", "doc", "vector").priority == 2
 
 
-def test_a_running_slot_that_comes_back_has_the_new_priority(books: SqlStore, clock: FakeClock) -> None:
+def test_a_running_slot_that_is_retried_has_the_new_priority(books: SqlStore, clock: FakeClock) -> None:
     job = job_for(books)
     ticket = take(books, "cards")
     books.reprioritise([job], 0)
@@ -157,7 +156,7 @@ def test_a_running_slot_that_comes_back_has_the_new_priority(books: SqlStore, cl
     assert order(books.claim_next(["cards"], "ann", 1)) == ["doc"]
 
 
-def test_a_change_of_priority_is_one_event_that_tells_both(books: SqlStore) -> None:
+def test_a_change_of_priority_makes_one_event_with_both_priorities(books: SqlStore) -> None:
     job = ask(books).job
     books.reprioritise([job or ""], 3)
     (event,) = [one.event for one in books.events() if one.event.type == "job.reprioritised"]
@@ -165,7 +164,7 @@ def test_a_change_of_priority_is_one_event_that_tells_both(books: SqlStore) -> N
     assert event.parsed_data == {"from": 5, "to": 3}
 
 
-def test_only_an_active_job_gets_another_priority(books: SqlStore) -> None:
+def test_only_an_active_job_gets_a_new_priority(books: SqlStore) -> None:
     old, same, new = job_for(books, "old"), job_for(books, "same"), job_for(books, "new")
     build(books, "cards", owner="old")
     before = everything(books)
@@ -182,7 +181,7 @@ def test_only_an_active_job_gets_another_priority(books: SqlStore) -> None:
             books.reprioritise([new], priority)
 
 
-def test_rings_already_sent_may_be_answered_first_and_no_more_than_these(books: SqlStore, clock: FakeClock) -> None:
+def test_a_new_priority_takes_effect_after_the_rings_already_sent(books: SqlStore, clock: FakeClock) -> None:
     carrier = Carrier(room=2)
     reconciler = Reconciler(books, carrier, ["cards"], books.rules, clock=clock)
     jobs = {}
@@ -201,7 +200,7 @@ def test_rings_already_sent_may_be_answered_first_and_no_more_than_these(books: 
     assert [books.owner("shelf", name).id for name in "abd"] == [*first, third], "the urgent one goes before c"
 
 
-def test_a_job_that_became_more_urgent_was_not_overtaken(books: SqlStore, clock: FakeClock) -> None:
+def test_a_job_does_not_count_as_overtaken_before_its_priority_was_raised(books: SqlStore, clock: FakeClock) -> None:
     late = job_for(books, "late", priority=9)
     clock.advance(SECOND)
     job_for(books, "young")
@@ -215,7 +214,7 @@ def test_a_job_that_became_more_urgent_was_not_overtaken(books: SqlStore, clock:
     assert ask(books, "late", slots=ONE).reason == "stuck"
 
 
-def test_nobody_is_overtaken_by_a_job_that_became_less_urgent_afterwards(books: SqlStore, clock: FakeClock) -> None:
+def test_a_job_whose_priority_was_lowered_later_does_not_count_as_overtaking(books: SqlStore, clock: FakeClock) -> None:
     job_for(books, "old")
     clock.advance(SECOND)
     urgent = job_for(books, "urgent", priority=0)
@@ -223,9 +222,6 @@ def test_nobody_is_overtaken_by_a_job_that_became_less_urgent_afterwards(books: 
     clock.advance(10 * MINUTE)
     books.reprioritise([urgent], 5)
     assert ask(books, "old", slots=ONE).reason == "already_in_progress"
-
-
-# ---------------------------------------------------------------- single jobs are cancelled
 
 
 def test_a_job_is_cancelled_by_its_id(books: SqlStore) -> None:
@@ -243,7 +239,7 @@ def test_a_job_is_cancelled_by_its_id(books: SqlStore) -> None:
     assert take(books, "cards", "running").fence > ticket.fence, "the slot was free at once"
 
 
-def test_a_job_that_is_not_the_active_one_cancels_nothing(books: SqlStore) -> None:
+def test_cancelling_a_job_that_is_not_active_changes_nothing(books: SqlStore) -> None:
     change: dict[str, Any] = {"operation": O.CHANGE, "slots": ONE}
     old = job_for(books, **change, fingerprint="a")
     new = job_for(books, **change, fingerprint="b")
@@ -260,7 +256,7 @@ def test_a_job_that_is_not_the_active_one_cancels_nothing(books: SqlStore) -> No
     ]
 
 
-def test_a_job_of_a_deleted_owner_cancels_neither_the_delete_nor_its_successor(books: SqlStore) -> None:
+def test_an_old_job_id_cancels_neither_a_delete_nor_a_new_owner_of_the_same_name(books: SqlStore) -> None:
     old = job_for(books)
     deleting = ask(books, operation=O.DELETE).job or ""
     assert told(books.cancel_jobs([old, deleting])) == [("skipped", "nothing_active"), ("rejected", "being_deleted")]
@@ -271,13 +267,13 @@ def test_a_job_of_a_deleted_owner_cancels_neither_the_delete_nor_its_successor(b
     assert books.job(new).outcome is None
 
 
-def test_a_job_that_is_named_twice_is_answered_twice_and_cancelled_once(books: SqlStore) -> None:
+def test_a_job_named_twice_is_cancelled_once(books: SqlStore) -> None:
     job = job_for(books)
     assert told(books.cancel_jobs([job, job]))[0] == ("accepted", "cancel")
     assert types(books, "job") == ["job.cancelled"]
 
 
-def test_of_many_who_cancel_one_job_at_once_one_does(several: list[SqlStore]) -> None:
+def test_of_many_simultaneous_cancels_of_a_job_one_is_accepted(several: list[SqlStore]) -> None:
     job = job_for(several[0])
     answers = side_by_side(12, lambda n: several[n % 4].cancel_jobs([job])[0])
     assert sorted(told(answers)) == [("accepted", "cancel")] + [("skipped", "nothing_active")] * 11
@@ -285,7 +281,7 @@ def test_of_many_who_cancel_one_job_at_once_one_does(several: list[SqlStore]) ->
     audit(several[0])
 
 
-def test_an_old_id_never_cancels_the_job_that_just_replaced_it(several: list[SqlStore]) -> None:
+def test_an_old_job_id_never_cancels_the_job_that_replaced_it(several: list[SqlStore]) -> None:
     old = [job_for(several[0], f"doc {n}", operation=O.CHANGE, fingerprint="a") for n in range(8)]
 
     def work(n: int) -> AdmissionResult:
@@ -300,12 +296,12 @@ def test_an_old_id_never_cancels_the_job_that_just_replaced_it(several: list[Sql
     audit(several[0])
 
 
-def test_a_worker_learns_of_a_cancel_with_its_next_beat(books: SqlStore, clock: FakeClock) -> None:
+def test_a_worker_stops_at_its_first_heartbeat_after_a_cancel(books: SqlStore, clock: FakeClock) -> None:
     job, stops = job_for(books), []
 
     def work(task: Task) -> None:
         books.cancel_jobs([job])
-        task.checkpoint()  # it has not heard of it yet
+        task.checkpoint()  # the worker has not seen the cancel yet
         task.renew()
         with pytest.raises(StopWork) as stop:
             task.checkpoint()
@@ -317,7 +313,7 @@ def test_a_worker_learns_of_a_cancel_with_its_next_beat(books: SqlStore, clock: 
     assert (states(books), books.job(job).outcome) == ({"cards": "cancelled"}, Outcome.CANCELLED)
 
 
-def test_the_result_of_a_worker_that_never_looks_up_is_void(books: SqlStore, clock: FakeClock) -> None:
+def test_the_result_of_a_worker_that_misses_a_cancel_is_discarded(books: SqlStore, clock: FakeClock) -> None:
     job = job_for(books)
 
     def work(_: Task) -> BuildResult:
@@ -331,13 +327,11 @@ def test_the_result_of_a_worker_that_never_looks_up_is_void(books: SqlStore, clo
     assert (slot.state, slot.holder, slot.built) == (S.RUNNING, "another", 0)
 
 
-# ---------------------------------------------------------------- pause and resume
-
 SCOPES = [None, "shelf"]
 
 
 @pytest.mark.parametrize("base", SCOPES)
-def test_nothing_that_is_paused_is_claimed_until_it_is_resumed(books: SqlStore, base: str | None) -> None:
+def test_paused_slots_are_not_claimed_until_they_are_resumed(books: SqlStore, base: str | None) -> None:
     job_for(books)
     ring = ring_of(books.slot("shelf", "doc", "cards"))
     assert books.pause(base, requester="ann")
@@ -348,7 +342,7 @@ def test_nothing_that_is_paused_is_claimed_until_it_is_resumed(books: SqlStore, 
 
 
 @pytest.mark.parametrize("base", SCOPES)
-def test_a_pause_comes_before_what_waits_for_another_attempt(
+def test_a_pause_also_holds_back_slots_that_wait_for_a_retry(
     books: SqlStore, clock: FakeClock, base: str | None
 ) -> None:
     job_for(books)
@@ -365,7 +359,7 @@ def test_a_pause_comes_before_what_waits_for_another_attempt(
     assert len(books.claim_next(["cards"], "bob", 10)) == 1
 
 
-def test_a_paused_base_is_in_nobodys_way(books: SqlStore, clock: FakeClock) -> None:
+def test_a_paused_base_does_not_delay_other_bases(books: SqlStore, clock: FakeClock) -> None:
     for base, name in (("shelf", "first"), ("shelf", "second"), ("attic", "third")):
         job_for(books, name, base=base)
         clock.advance(SECOND)
@@ -374,7 +368,7 @@ def test_a_paused_base_is_in_nobodys_way(books: SqlStore, clock: FakeClock) -> N
     assert order(books.claim_next(["cards"], "ann", 1)) == ["third"]
 
 
-def test_what_is_paused_and_due_does_not_fill_the_reading_of_what_is_overdue(books: SqlStore, clock: FakeClock) -> None:
+def test_paused_due_slots_do_not_use_up_the_limit_of_find_due(books: SqlStore, clock: FakeClock) -> None:
     for base in ("shelf", "attic"):
         job_for(books, base=base)
         (ticket,) = books.claim_next(["cards"], "ann", 1)
@@ -388,7 +382,7 @@ def test_what_is_paused_and_due_does_not_fill_the_reading_of_what_is_overdue(boo
 
 
 @pytest.mark.parametrize("base", SCOPES)
-def test_delete_wins_over_a_pause(books: SqlStore, clock: FakeClock, base: str | None) -> None:
+def test_deletes_are_carried_out_during_a_pause(books: SqlStore, clock: FakeClock, base: str | None) -> None:
     job_for(books, "a")
     job_for(books, "b")
     books.pause(base, stop=True)
@@ -406,7 +400,7 @@ def test_delete_wins_over_a_pause(books: SqlStore, clock: FakeClock, base: str |
     assert rows(books, tables.owners) == []
 
 
-def test_running_work_goes_on_and_what_it_frees_waits(books: SqlStore) -> None:
+def test_running_slots_finish_during_a_pause_and_their_dependents_wait(books: SqlStore) -> None:
     ask(books)
     ticket = take(books, "content")
     books.pause()
@@ -417,14 +411,14 @@ def test_running_work_goes_on_and_what_it_frees_waits(books: SqlStore) -> None:
     assert books.claim_next(["vector", "graph"], "bob", 10) == []
 
 
-def test_admission_accepts_what_is_paused(books: SqlStore) -> None:
+def test_admission_accepts_requests_during_a_pause(books: SqlStore) -> None:
     books.pause()
     assert ask(books, slots=ONE).accepted
     assert ask(books, slots=ONE).reason == "already_in_progress"
     assert ask(books, operation=O.CANCEL).accepted
 
 
-def test_a_pause_is_kept_by_every_process_and_after_a_restart(
+def test_a_pause_applies_to_every_process_and_survives_a_restart(
     database_url: str, several: list[SqlStore], clock: FakeClock
 ) -> None:
     here, there, *_ = several
@@ -440,7 +434,7 @@ def test_a_pause_is_kept_by_every_process_and_after_a_restart(
     reopened.close()
 
 
-def test_a_pause_is_told_once_and_so_is_its_end(books: SqlStore, clock: FakeClock) -> None:
+def test_a_repeated_pause_or_resume_makes_no_second_event(books: SqlStore, clock: FakeClock) -> None:
     assert [books.pause(), books.pause(), books.pause(requester="bob")] == [True, False, False]
     clock.advance(MINUTE)
     assert books.pause(stop=True), "from now on what runs is given back, too"
@@ -460,14 +454,14 @@ def test_a_pause_is_told_once_and_so_is_its_end(books: SqlStore, clock: FakeCloc
             books.pause(base)
 
 
-def test_a_pause_concerns_the_base_it_names(books: SqlStore) -> None:
+def test_a_pause_applies_to_the_named_base_only(books: SqlStore) -> None:
     books.pause("attic")
     books.resume("attic")
     assert books.pause("shelf", stop=True)
     assert [(one.base, one.stop) for one in books.pauses()] == [("shelf", True)]
 
 
-def test_the_whole_queue_and_a_base_are_paused_apart(books: SqlStore) -> None:
+def test_the_whole_queue_and_a_base_are_paused_independently(books: SqlStore) -> None:
     job_for(books)
     job_for(books, base="attic")
     books.pause()
@@ -481,9 +475,7 @@ def test_the_whole_queue_and_a_base_are_paused_apart(books: SqlStore) -> None:
 
 
 @pytest.mark.parametrize("base", SCOPES)
-def test_a_resumed_queue_forgets_the_rings_that_were_answered_in_vain(
-    books: SqlStore, clock: FakeClock, base: str | None
-) -> None:
+def test_a_resume_clears_the_ring_times_of_paused_slots(books: SqlStore, clock: FakeClock, base: str | None) -> None:
     job_for(books)
     job_for(books, base="attic")
     assert len(books.ring(books.find_unrung("cards", 10).slots)) == 2
@@ -494,7 +486,7 @@ def test_a_resumed_queue_forgets_the_rings_that_were_answered_in_vain(
     assert sorted(again) == (["attic", "shelf"] if base is None else ["shelf"])
 
 
-def test_what_was_never_rung_does_not_fill_the_reading_of_what_was(
+def test_slots_without_a_ring_do_not_use_up_the_batch_that_a_resume_clears(
     books: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queueing, "LARGEST_BATCH", 1)
@@ -506,7 +498,7 @@ def test_what_was_never_rung_does_not_fill_the_reading_of_what_was(
     assert books.slot("shelf", "rung", "cards").rung_at is None
 
 
-def test_whoever_waits_for_work_is_woken_when_it_is_resumed(database_url: str, clock: FakeClock) -> None:
+def test_a_resume_wakes_the_workers(database_url: str, clock: FakeClock) -> None:
     wakes: list[None] = []
     store = open_test_store(database_url, clock, wake=lambda: wakes.append(None))
     store.pause()
@@ -517,11 +509,8 @@ def test_whoever_waits_for_work_is_woken_when_it_is_resumed(database_url: str, c
     store.close()
 
 
-# -- what a reconciler does with what is paused
-
-
 @pytest.mark.parametrize("base", SCOPES)
-def test_a_reconciler_rings_nothing_that_is_paused(books: SqlStore, clock: FakeClock, base: str | None) -> None:
+def test_the_reconciler_does_not_ring_paused_slots(books: SqlStore, clock: FakeClock, base: str | None) -> None:
     carrier = Carrier()
     reconciler = Reconciler(books, carrier, ["cards"], books.rules, clock=clock)
     for name in ("queued", "waiting", "lost"):
@@ -540,7 +529,7 @@ def test_a_reconciler_rings_nothing_that_is_paused(books: SqlStore, clock: FakeC
     assert len(carrier.carried) == 3
 
 
-def test_a_slot_that_was_read_before_the_pause_is_not_rung_after_it(books: SqlStore) -> None:
+def test_a_slot_read_before_a_pause_is_not_rung_during_it(books: SqlStore) -> None:
     job_for(books)
     read = books.find_unrung("cards", 10).slots
     books.pause("shelf")
@@ -549,7 +538,7 @@ def test_a_slot_that_was_read_before_the_pause_is_not_rung_after_it(books: SqlSt
     assert len(books.ring(read)) == 1
 
 
-def test_what_is_spent_is_given_up_under_a_pause_too(books: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_without_attempts_left_is_given_up_during_a_pause_too(books: SqlStore, clock: FakeClock) -> None:
     job_for(books)
     for _ in range(3):
         books.expire([(books.slot("shelf", "doc", take(books, "cards").key.kind), Expire("test"))])
@@ -560,11 +549,8 @@ def test_what_is_spent_is_given_up_under_a_pause_too(books: SqlStore, clock: Fak
     assert states(books) == {"cards": "failed"}
 
 
-# -- a pause is no reason for a new generation
-
-
 @pytest.mark.parametrize("base", SCOPES)
-def test_what_is_paused_is_never_stuck(books: SqlStore, clock: FakeClock, base: str | None) -> None:
+def test_a_paused_slot_never_counts_as_stuck(books: SqlStore, clock: FakeClock, base: str | None) -> None:
     job_for(books, "old")
     job_for(books, "held")
     take(books, "cards", "held")
@@ -586,7 +572,7 @@ def test_what_is_paused_is_never_stuck(books: SqlStore, clock: FakeClock, base: 
     assert ask(books, "old", slots=ONE).reason == "stuck", "now somebody went first who should not have"
 
 
-def test_the_pause_of_another_base_makes_nobody_patient(books: SqlStore, clock: FakeClock) -> None:
+def test_a_pause_of_another_base_does_not_delay_the_detection_of_stuck_slots(books: SqlStore, clock: FakeClock) -> None:
     job_for(books, "old")
     clock.advance(SECOND)
     job_for(books, "young")
@@ -596,17 +582,14 @@ def test_the_pause_of_another_base_makes_nobody_patient(books: SqlStore, clock: 
     assert ask(books, "old", slots=ONE).reason == "stuck"
 
 
-# -- stop
-
-
 @pytest.mark.parametrize("base", SCOPES)
-def test_running_work_is_called_back_by_a_pause_that_stops(books: SqlStore, clock: FakeClock, base: str | None) -> None:
+def test_a_pause_with_stop_interrupts_running_slots(books: SqlStore, clock: FakeClock, base: str | None) -> None:
     job_for(books)
     seen: list[str] = []
 
     def work(task: Task) -> None:
         books.pause(base, stop=True)
-        task.checkpoint(stage="parse")  # it has not heard of it yet
+        task.checkpoint(stage="parse")  # the worker has not seen the pause yet
         seen.append("went on")
         task.renew()
         task.checkpoint(stage="embed")
@@ -621,7 +604,7 @@ def test_running_work_is_called_back_by_a_pause_that_stops(books: SqlStore, cloc
     assert len(books.claim_next(["cards"], "bob", 10)) == 1
 
 
-def test_work_that_is_called_back_and_resumed_before_it_heard_goes_on(books: SqlStore, clock: FakeClock) -> None:
+def test_a_worker_continues_if_a_pause_ends_before_it_notices(books: SqlStore, clock: FakeClock) -> None:
     job_for(books)
 
     def work(task: Task) -> BuildResult:
@@ -640,7 +623,7 @@ def test_work_that_is_called_back_and_resumed_before_it_heard_goes_on(books: Sql
     assert states(books) == {"cards": "ready"}
 
 
-def test_work_of_another_base_is_not_called_back(books: SqlStore) -> None:
+def test_a_pause_with_stop_does_not_interrupt_other_bases(books: SqlStore) -> None:
     job_for(books)
     job_for(books, base="attic")
     tickets = books.claim_next(["cards"], "ann", 10)
@@ -649,7 +632,7 @@ def test_work_of_another_base_is_not_called_back(books: SqlStore) -> None:
     assert books.find_recalled([]) == []
 
 
-def test_work_goes_on_where_the_store_does_not_say_whether_it_is_paused(books: SqlStore, clock: FakeClock) -> None:
+def test_a_worker_continues_when_the_store_cannot_report_pauses(books: SqlStore, clock: FakeClock) -> None:
     job_for(books)
     meddling = Meddling(books, find_recalled=raises(StoreUnavailable("away")))
 
@@ -662,7 +645,7 @@ def test_work_goes_on_where_the_store_does_not_say_whether_it_is_paused(books: S
     assert states(books) == {"cards": "ready"}
 
 
-def test_nobody_claims_after_a_pause_has_returned(several: list[SqlStore]) -> None:
+def test_no_slot_is_claimed_after_a_pause_has_returned(several: list[SqlStore]) -> None:
     several[0].admit([request(str(n), slots=ONE) for n in range(200)])
     paused, late = threading.Event(), []
 
@@ -688,13 +671,13 @@ def test_nobody_claims_after_a_pause_has_returned(several: list[SqlStore]) -> No
     audit(several[0])
 
 
-def test_many_who_pause_at_once_make_one_pause(several: list[SqlStore]) -> None:
+def test_simultaneous_pauses_make_one_pause(several: list[SqlStore]) -> None:
     assert sum(side_by_side(8, lambda n: several[n % 4].pause("shelf"))) == 1
     assert sum(side_by_side(8, lambda n: several[n % 4].resume("shelf"))) == 1
     assert types(several[0], "queue") == ["queue.paused", "queue.resumed"]
 
 
-def test_what_is_adopted_while_paused_is_done(books: SqlStore) -> None:
+def test_adoption_works_during_a_pause_and_uses_no_quota(books: SqlStore) -> None:
     books.pause()
     books.set_quota("shelf", 1)
     assert books.adopt([request(name, slots=ONE) for name in "abc"]) == 3
@@ -704,10 +687,7 @@ def test_what_is_adopted_while_paused_is_done(books: SqlStore) -> None:
     assert quota.used == 0, "nothing was started"
 
 
-# ---------------------------------------------------------------- many at once
-
-
-def test_all_active_jobs_of_a_base_are_cancelled_and_deletes_go_on(books: SqlStore) -> None:
+def test_cancel_all_cancels_every_active_job_of_a_base_and_deletes_continue(books: SqlStore) -> None:
     for name in "abc":
         ask(books, name)
     build(books, "content", owner="a")
@@ -726,7 +706,7 @@ def test_all_active_jobs_of_a_base_are_cancelled_and_deletes_go_on(books: SqlSto
 
 
 def moved_at_once(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Note how many slots each transaction moves."""
+    """Record how many slots each transaction moves."""
     write, moved = store.database.write, []
 
     def counting(work: Callable[..., Any], *, durable: bool) -> Any:
@@ -739,7 +719,7 @@ def moved_at_once(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> list[int]
     return moved
 
 
-def test_many_are_cancelled_and_retried_in_small_transactions(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bulk_cancels_and_retries_run_in_small_transactions(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queueing, "LARGEST_BATCH", 7)
     for n in range(9):
         ask(store, str(n))
@@ -752,12 +732,12 @@ def test_many_are_cancelled_and_retried_in_small_transactions(store: SqlStore, m
     assert (sum(moved), max(moved)) == (27, 6)
 
 
-def test_what_is_larger_than_a_transaction_goes_alone() -> None:
+def test_an_owner_larger_than_a_batch_gets_its_own_transaction() -> None:
     assert list(queueing.split_by_size([("a", 600), ("b", 1), ("c", 499), ("d", 1)])) == [["a"], ["b", "c"], ["d"]]
     assert list(queueing.split_by_size([])) == []
 
 
-def test_what_is_asked_for_while_all_is_cancelled_stays(
+def test_cancel_all_does_not_cancel_requests_that_arrive_during_it(
     books: SqlStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_for(books, "old")
@@ -775,7 +755,7 @@ def test_what_is_asked_for_while_all_is_cancelled_stays(
     assert books.job(late[0]).outcome is None
 
 
-def test_two_who_cancel_everything_at_once_cancel_each_job_once(several: list[SqlStore]) -> None:
+def test_simultaneous_calls_of_cancel_all_cancel_each_job_once(several: list[SqlStore]) -> None:
     several[0].admit([request(str(n), slots=ONE) for n in range(40)])
     summed = side_by_side(4, lambda n: several[n].cancel_all())
     assert sum(one.accepted for one in summed) == 40
@@ -784,7 +764,7 @@ def test_two_who_cancel_everything_at_once_cancel_each_job_once(several: list[Sq
     audit(several[0])
 
 
-def test_all_that_failed_is_retried_and_the_answers_are_summed_up(books: SqlStore) -> None:
+def test_retry_all_retries_every_failed_job_and_counts_the_answers(books: SqlStore) -> None:
     for name in ("one", "two", "three"):
         job_for(books, name)
         books.fail([failed(take(books, "cards", name))])
@@ -813,12 +793,10 @@ def test_all_that_failed_is_retried_and_the_answers_are_summed_up(books: SqlStor
     assert states(books, "partly")["graph"] == "failed", "it serves something; only who asks for that retries it"
 
 
-# ---------------------------------------------------------------- quotas
-
 TOMORROW = Moment(START - START % DAY + DAY)
 
 
-def test_beyond_its_quota_a_base_starts_nothing_more_today(books: SqlStore, clock: FakeClock) -> None:
+def test_a_base_over_its_daily_quota_starts_no_job_until_tomorrow(books: SqlStore, clock: FakeClock) -> None:
     books.set_quota("shelf", 2)
     assert [ask(books, name, slots=ONE).accepted for name in "ab"] == [True, True]
     refused = ask(books, "c", slots=ONE, requester="ann", cost=2.5)
@@ -838,7 +816,7 @@ def test_beyond_its_quota_a_base_starts_nothing_more_today(books: SqlStore, cloc
     assert (quota.per_day, quota.used, quota.day) == (2, 1, TOMORROW)
 
 
-def test_every_kind_of_build_counts_and_nothing_else(books: SqlStore) -> None:
+def test_only_requests_that_start_a_build_count_against_the_quota(books: SqlStore) -> None:
     books.set_quota("shelf", 4)
     ask(books, slots=ONE)
     assert ask(books, slots=ONE).reason == "already_in_progress"
@@ -864,14 +842,14 @@ def clock_of(store: SqlStore) -> Moment:
         return now
 
 
-def test_of_a_batch_the_first_are_accepted(books: SqlStore) -> None:
+def test_a_batch_over_the_quota_is_accepted_in_order_until_the_quota_is_used_up(books: SqlStore) -> None:
     books.set_quota("shelf", 2)
     answers = books.admit([request(name, slots=ONE) for name in "abcd"] + [request("e", slots=ONE, base="attic")])
     assert [answer.accepted for answer in answers] == [True, True, False, False, True]
     assert {answer.retry_at for answer in answers if not answer.accepted} == {TOMORROW}
 
 
-def test_each_base_is_counted_apart(books: SqlStore) -> None:
+def test_each_base_has_its_own_quota_count(books: SqlStore) -> None:
     books.set_quota("shelf", 3)
     books.set_quota("attic", 3)
     for name in "ab":
@@ -881,7 +859,7 @@ def test_each_base_is_counted_apart(books: SqlStore) -> None:
     assert [quota.used for quota in quotas if quota is not None] == [2, 1]
 
 
-def test_another_number_keeps_what_was_counted(books: SqlStore) -> None:
+def test_changing_a_quota_keeps_its_count(books: SqlStore) -> None:
     assert books.quota("shelf") is None
     books.set_quota("shelf", 1)
     assert ask(books, "a", slots=ONE).accepted
@@ -902,14 +880,14 @@ def test_another_number_keeps_what_was_counted(books: SqlStore) -> None:
         books.set_quota("", 1)
 
 
-def test_a_clock_that_is_set_back_gives_no_day_twice(books: SqlStore, clock: FakeClock) -> None:
+def test_a_clock_that_is_set_back_does_not_reset_the_quota(books: SqlStore, clock: FakeClock) -> None:
     books.set_quota("shelf", 1)
     assert ask(books, "a", slots=ONE).accepted
     clock.jump(-timedelta(days=1))
     assert ask(books, "b", slots=ONE).retry_at == TOMORROW
 
 
-def test_many_at_once_never_exceed_the_quota(several: list[SqlStore]) -> None:
+def test_simultaneous_requests_never_exceed_the_quota(several: list[SqlStore]) -> None:
     several[0].set_quota("shelf", 7)
     answers = side_by_side(24, lambda n: ask(several[n % 4], f"doc {n}", slots=ONE))
     assert sorted(told(answers)) == [("accepted", "not_complete")] * 7 + [("rejected", "quota_exhausted")] * 17
@@ -920,7 +898,7 @@ def test_many_at_once_never_exceed_the_quota(several: list[SqlStore]) -> None:
     audit(several[0])
 
 
-def test_batches_over_several_bases_at_once_never_exceed_a_quota_or_wait_in_a_circle(several: list[SqlStore]) -> None:
+def test_simultaneous_batches_for_several_bases_neither_exceed_a_quota_nor_deadlock(several: list[SqlStore]) -> None:
     bases = [f"base {n}" for n in range(4)]
     for base in bases:
         several[0].set_quota(base, 5)
@@ -934,19 +912,16 @@ def test_batches_over_several_bases_at_once_never_exceed_a_quota_or_wait_in_a_ci
     audit(several[0])
 
 
-def test_a_quota_that_many_set_at_once_is_set(several: list[SqlStore]) -> None:
+def test_simultaneous_changes_of_a_quota_leave_one_row(several: list[SqlStore]) -> None:
     side_by_side(8, lambda n: several[n % 4].set_quota("shelf", n + 1))
     assert len(rows(several[0], tables.quotas)) == 1
-
-
-# ---------------------------------------------------------------- why it waits
 
 
 def why(store: SqlStore, owner: str = "doc") -> dict[str, str]:
     return {reason.key.kind: reason.code for reason in store.explain("shelf", owner)}
 
 
-def test_each_slot_that_is_not_at_rest_is_explained(books: SqlStore, clock: FakeClock) -> None:
+def test_every_unsettled_slot_has_a_reason_why_it_waits(books: SqlStore, clock: FakeClock) -> None:
     job = ask(books).job or ""
     assert why(books) == {"content": "next", "vector": "blocked", "graph": "blocked"}
     ticket = take(books, "content", holder="ann")
@@ -974,13 +949,13 @@ def test_each_slot_that_is_not_at_rest_is_explained(books: SqlStore, clock: Fake
         books.explain_job("nobody")
 
 
-def test_at_rest_there_is_nothing_to_explain(books: SqlStore) -> None:
+def test_a_settled_owner_has_no_reasons_to_wait(books: SqlStore) -> None:
     job = job_for(books)
     build(books, "cards")
     assert (books.explain("shelf", "doc"), books.explain_job(job)) == ([], [])
 
 
-def test_the_place_in_the_queue_is_the_number_of_its_kind_before_it(books: SqlStore, clock: FakeClock) -> None:
+def test_the_position_in_the_queue_counts_the_slots_of_the_same_kind_ahead(books: SqlStore, clock: FakeClock) -> None:
     for name in ("first", "second", "third"):
         job_for(books, name)
         clock.advance(SECOND)
@@ -1000,7 +975,7 @@ def test_the_place_in_the_queue_is_the_number_of_its_kind_before_it(books: SqlSt
     assert [books.explain_job(job)[0].params["ahead"] for job in same] == [5, 6], "of equal age the older number"
 
 
-def test_that_nobody_works_is_said_after_a_minute_without_a_sign_of_life(books: SqlStore, clock: FakeClock) -> None:
+def test_a_missing_worker_is_reported_after_a_minute_without_claims(books: SqlStore, clock: FakeClock) -> None:
     job_for(books)
     ask(books, "other")
     assert why(books) == {"cards": "next"}
@@ -1023,15 +998,12 @@ def test_that_nobody_works_is_said_after_a_minute_without_a_sign_of_life(books: 
     assert why(books) == {"cards": "worker_lost"}
 
 
-def test_a_slot_waits_for_the_one_who_still_holds_it(books: SqlStore) -> None:
+def test_a_superseded_slot_waits_for_the_worker_that_still_holds_it(books: SqlStore) -> None:
     job_for(books, operation=O.CHANGE, fingerprint="a")
     take(books, "cards", holder="ann")
     job_for(books, operation=O.CHANGE, fingerprint="b")
     (reason,) = books.explain("shelf", "doc")
     assert (reason.code, reason.params) == ("leaving", {"holder": "ann", "at": START + micros(LEASE)})
-
-
-# ---------------------------------------------------------------- pages
 
 
 def names(page: Any) -> list[str]:
@@ -1040,7 +1012,7 @@ def names(page: Any) -> list[str]:
 
 @pytest.fixture
 def shelf(books: SqlStore, clock: FakeClock) -> SqlStore:
-    """Nine jobs in all states, in two bases, of two people."""
+    """Write nine jobs in all states, in two bases, from two requesters."""
     for name, base in (("done", "shelf"), ("broken", "shelf"), ("gone", "attic"), ("done too", "attic")):
         job_for(books, name, base=base, requester="ann")
         clock.advance(SECOND)
@@ -1061,7 +1033,7 @@ def shelf(books: SqlStore, clock: FakeClock) -> SqlStore:
 ORDER = ["soon", "normal", "running", "late", "gone", "done too", "gone", "broken", "done"]
 
 
-def test_active_jobs_come_first_in_store_order_and_then_the_newest(shelf: SqlStore) -> None:
+def test_active_jobs_are_listed_first_in_queue_order_and_then_ended_jobs_newest_first(shelf: SqlStore) -> None:
     page = shelf.list_jobs()
     assert names(page) == ORDER
     assert [one.state for one in page.jobs] == [
@@ -1103,7 +1075,9 @@ def test_pages_by_cursor_and_by_number_show_each_job_once(shelf: SqlStore, size:
         (JobFilter(base="a\0b"), []),
     ],
 )
-def test_jobs_are_filtered(shelf: SqlStore, filter_: JobFilter, expected: list[str]) -> None:
+def test_jobs_are_filtered_by_base_requester_and_state(
+    shelf: SqlStore, filter_: JobFilter, expected: list[str]
+) -> None:
     page = shelf.list_jobs(filter_)
     assert (names(page), page.total) == (expected, len(expected))
     found, cursor = [], None
@@ -1115,7 +1089,7 @@ def test_jobs_are_filtered(shelf: SqlStore, filter_: JobFilter, expected: list[s
     assert found == expected
 
 
-def test_jobs_of_one_moment_are_all_on_some_page(books: SqlStore) -> None:
+def test_jobs_with_the_same_time_are_all_listed(books: SqlStore) -> None:
     books.admit([request(str(n), slots=ONE) for n in range(7)])
     tickets = books.claim_next(["cards"], "ann", 4)
     books.complete([finished(ticket) for ticket in tickets])
@@ -1128,7 +1102,7 @@ def test_jobs_of_one_moment_are_all_on_some_page(books: SqlStore) -> None:
     assert sorted(found) == [str(n) for n in range(7)]
 
 
-def test_a_list_is_counted_up_to_a_limit(shelf: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_of_a_list_is_counted_only_up_to_a_limit(shelf: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "MAX_COUNT", 4)
     page = shelf.list_jobs(size=3)
     assert (page.total, page.total_is_exact) == (8, False)
@@ -1150,12 +1124,12 @@ def test_a_list_is_counted_up_to_a_limit(shelf: SqlStore, monkeypatch: pytest.Mo
         {"filter_": JobFilter(states=frozenset({"ready"}))},
     ],
 )
-def test_a_page_that_cannot_be_is_refused(books: SqlStore, asked: dict[str, Any]) -> None:
+def test_an_invalid_page_size_cursor_or_filter_is_refused(books: SqlStore, asked: dict[str, Any]) -> None:
     with pytest.raises(BadRequest):
         books.list_jobs(**asked)
 
 
-def test_what_is_dropped_is_shown_as_being_deleted_and_not_cancelled(books: SqlStore) -> None:
+def test_a_dropped_index_is_shown_as_deleting_and_cannot_be_cancelled(books: SqlStore) -> None:
     ask(books)
     build(books, "content", "vector", "graph")
     dropped = ask(books, operation=O.DROP, kinds=("graph",)).job
@@ -1171,12 +1145,12 @@ def test_what_is_dropped_is_shown_as_being_deleted_and_not_cancelled(books: SqlS
     assert books.job(dropped or "").outcome is Outcome.SUCCESS
 
 
-def test_an_overview_of_no_time_is_refused(books: SqlStore) -> None:
+def test_an_overview_with_an_empty_time_window_is_refused(books: SqlStore) -> None:
     with pytest.raises(BadRequest, match="nothing can have ended"):
         books.overview(window=timedelta())
 
 
-def test_the_overview_counts_what_is_active_and_what_ended_in_the_window(shelf: SqlStore, clock: FakeClock) -> None:
+def test_the_overview_counts_active_jobs_and_jobs_that_ended_in_the_window(shelf: SqlStore, clock: FakeClock) -> None:
     shelf.pause("attic")
     told = shelf.overview()
     assert told.active == {"queued": 3, "indexing": 1, "deleting": 1}
@@ -1214,7 +1188,7 @@ SCOPE = statements.StatementFilters(base=True)
         (statements.COUNT_HOLDERS_BY_KIND, "slots_held"),
     ],
 )
-def test_what_a_page_asks_has_an_index(sqlite_url: str, clock: FakeClock, statement: Any, index: str) -> None:
+def test_every_statement_of_a_page_uses_an_index(sqlite_url: str, clock: FakeClock, statement: Any, index: str) -> None:
     store = open_test_store(sqlite_url, clock)
     compiled = statement.compile(dialect=sqlite.dialect())
     values = dict.fromkeys(compiled.positiontup or (), 1)
@@ -1224,7 +1198,7 @@ def test_what_a_page_asks_has_an_index(sqlite_url: str, clock: FakeClock, statem
     store.close()
 
 
-def test_a_worker_that_departs_leaves_the_others_counted(store: SqlStore) -> None:
+def test_unregistering_a_worker_keeps_the_others_registered(store: SqlStore) -> None:
     for holder in ("one", "two", "three"):
         store.register_worker(holder)
     store.unregister_worker("two")
@@ -1232,7 +1206,7 @@ def test_a_worker_that_departs_leaves_the_others_counted(store: SqlStore) -> Non
     assert store.count_workers() == 2
 
 
-def test_only_workers_that_were_silent_for_ten_leases_are_forgotten(store: SqlStore, clock: FakeClock) -> None:
+def test_workers_are_removed_after_ten_leases_without_registration(store: SqlStore, clock: FakeClock) -> None:
     store.register_worker("killed")
     clock.advance(store.rules.lease * 9)
     store.register_worker("slow")

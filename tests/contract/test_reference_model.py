@@ -1,4 +1,4 @@
-"""The store against a reference model: whatever is asked in whatever order, both must agree."""
+"""The store and a simple reference model agree after any sequence of operations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WISHES = (("content",), ("content", "vector"), ("content", "vector", "cards"), (
 
 
 class Silent:
-    """A scheduler that has room and carries nothing, so that only the reconciler's own writes are seen."""
+    """A scheduler without room for rings, so that only the writes of the reconciler itself take effect."""
 
     def start(self, crew: object) -> None: ...
 
@@ -53,7 +53,7 @@ class Silent:
 
 
 class Machine(RuleBasedStateMachine):
-    """Drives a store and the model together."""
+    """Runs each operation on a store and on the model, and compares the two."""
 
     store: SqlStore
     clock: FakeClock
@@ -91,7 +91,7 @@ class Machine(RuleBasedStateMachine):
             self.jobs[self.model.jobs] = answer.job if operation is not Operation.CANCEL else self.removing(name)
 
     def removing(self, name: str) -> str:
-        """The job that removes what was dropped when the one that had it on its hands is cancelled."""
+        """Return the job that continues a drop after the job that had taken it over was cancelled."""
         return next(slot.job for slot in self.store.owner("shelf", name).slots if slot.state == "deleting")
 
     @rule(name=st.sampled_from(NAMES), kinds=st.sampled_from(WISHES[:3]))
@@ -107,7 +107,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=tickets, ticket=tickets)
     def take_over(self, ticket: Ticket) -> Any:
-        """The holder sleeps past its lease and somebody else claims: the ticket is now a zombie's."""
+        """Let the lease expire and claim the slot again. The old ticket is then stale."""
         if self.standing(ticket) is None:
             return multiple()
         self.pass_time(LEASE + 10)
@@ -243,8 +243,6 @@ class Machine(RuleBasedStateMachine):
             rows = tx.connection.execute(text("SELECT count(*) FROM owners")).scalar()
         assert rows == len(self.model.owners)
 
-    # -- how both are driven
-
     def seconds(self, moment: int | None) -> int | None:
         return None if moment is None else (moment - self.began) // 1_000_000
 
@@ -253,7 +251,7 @@ class Machine(RuleBasedStateMachine):
         return owner.slots.get(kind) if owner else None
 
     def standing(self, ticket: Ticket) -> ModelSlot | None:
-        """The model's slot behind a ticket, unless it is a successor of the same name."""
+        """Return the model slot of a ticket, or None if the slot was deleted, or replaced by one of the same name."""
         slot = self.model_slot(ticket.key.owner, ticket.key.kind)
         if slot is None or self.store.slot("shelf", ticket.key.owner, ticket.key.kind).id != ticket.slot:
             return None

@@ -1,4 +1,4 @@
-"""What every scheduler promises, whoever wrote it: those that push rings and those whose workers look themselves."""
+"""The contract of every scheduler, built in or third-party: those that push rings and those whose workers poll."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ everywhere = pytest.mark.parametrize("yard", [*CARRIED, FAR], indirect=True, ids
 
 
 class Watched:
-    """A scheduler that is looked at while it carries."""
+    """Wraps a scheduler and counts the outstanding rings each time it carries some."""
 
     def __init__(self, carrying: Scheduler, store: SqlStore) -> None:
-        self.under_way: list[int] = []  # rings sent and not answered, at each carry
+        self.under_way: list[int] = []  # number of rings sent and not answered, at each carry
         self._carrying = carrying
         self._store = store
 
@@ -62,7 +62,7 @@ class Watched:
 
 @dataclass(kw_only=True)
 class Yard:
-    """A scheduler with a crew and a reconciler on one database; `begin` may be called again after `halt`."""
+    """A scheduler, a worker and a reconciler on one database. `begin` may be called again after `halt`."""
 
     settings: Settings
     folder: Path
@@ -81,7 +81,7 @@ class Yard:
         return self.settings.scheduler != "embedded"
 
     def begin(self, *, tend: bool = True) -> None:
-        """Start the scheduler and, unless the test carries by itself, a reconciler."""
+        """Start the scheduler and a reconciler. With `tend=False` the reconciler does nothing."""
         crew = LocalWorker(Workshop(settings=self.settings, folder=self.folder, faults=self.faults))
         self._watched.append(Watched(open_scheduler(self.settings), self.store))
         self.carrying.start(crew)
@@ -91,7 +91,7 @@ class Yard:
         self._ends.append((loop, loop.start(), crew))
 
     def halt(self) -> None:
-        """Ring no more, then stop the scheduler, then close what stands around it."""
+        """Stop the reconciler first, then the scheduler, then close the rest."""
         loop, thread, crew = self._ends.pop()
         loop.stop()
         self.carrying.stop()
@@ -110,7 +110,7 @@ class Yard:
             assert self.store.admit([request(owner, slots=ONE, priority=priority)])[0].accepted
 
     def rings(self) -> list[Ring]:
-        """Note in the database that everything queued is rung, as a reconciler does; carry nothing."""
+        """Mark all queued slots as rung, as a reconciler does, but send nothing."""
         return self.store.ring(self.store.find_unrung("cards", 100).slots)
 
     def built(self, *owners: str) -> bool:
@@ -120,7 +120,7 @@ class Yard:
         return self.store.owner("shelf", owner).status
 
     def events(self, verb: str) -> list[str]:
-        """Name the owners to whose slot this happened, in order."""
+        """Return the owners of the slots that had this event, in order."""
         return [one.event.owner for one in self.store.events(limit=10_000) if one.event.type == f"slot.{verb}"]
 
     def rows(self, owner: str) -> list[int]:
@@ -139,14 +139,14 @@ def yard(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         scheduler=name,
         workers=WORKERS,
         claim_batch=1,
-        period=timedelta(minutes=10),  # nothing here needs the safety net, but for the loss of a ring
+        period=timedelta(minutes=10),  # long, because only the test of a lost ring needs the periodic check
     )
     bell = open_work_notifier(settings.database)
     store = open_configured_store(settings, bell)
     make_rows_table(store)
     yard = Yard(settings=settings, folder=tmp_path, store=store, bell=bell)
     yield yard
-    for held in tmp_path.glob("hold *"):  # a test that failed may have left its work at it
+    for held in tmp_path.glob("hold *"):  # a failed test may leave its work blocked
         held.unlink()
     yard.close()
 
@@ -164,8 +164,8 @@ def test_an_admitted_document_is_built_and_a_deleted_one_removed(yard: Yard) -> 
 
 
 @everywhere
-def test_a_failed_attempt_is_followed_by_another_when_that_is_due_and_not_after_the_period(yard: Yard) -> None:
-    # Longer than a worker goes on looking after its failure; the period is ten minutes.
+def test_a_failed_attempt_is_retried_when_it_is_due_and_not_only_after_the_period(yard: Yard) -> None:
+    # The backoff is longer than a worker polls after a failure, and much shorter than the period of ten minutes.
     yard.settings = replace(yard.settings, backoff=timedelta(seconds=3))
     yard.faults = (Fault(point="build doc", action="fail"),)
     yard.begin()
@@ -188,21 +188,21 @@ def test_a_ring_carried_twice_is_built_once(yard: Yard) -> None:
     assert yard.rows("doc") == WHOLE
 
 
-def test_a_ring_that_is_lost_is_rung_again(yard: Yard) -> None:
+def test_a_lost_ring_is_sent_again(yard: Yard) -> None:
     yard.add("doc")
     lost = yard.rings()
     assert [ring.slot for ring in lost] == [yard.store.slot("shelf", "doc", "cards").id]
-    assert yard.rings() == []  # nobody rings it now; it counts as under way
+    assert yard.rings() == []  # the slot counts as rung, so it is not rung again yet
     yard.settings = replace(yard.settings, period=timedelta(milliseconds=100), ring_again=timedelta(seconds=1))
     yard.store.rules = yard.settings.rules
     yard.begin()
     until(lambda: yard.built("doc"), "the document is not built")
     if yard.pushes:
         first, again = _times(yard, "admitted"), _times(yard, "claimed")
-        assert again[0] - first[0] >= 1_000_000  # microseconds: not before its time
+        assert again[0] - first[0] >= 1_000_000  # microseconds: not before `ring_again` has passed
 
 
-def test_rings_under_way_never_exceed_the_room(yard: Yard) -> None:
+def test_outstanding_rings_never_exceed_the_room_of_the_scheduler(yard: Yard) -> None:
     owners = [f"doc-{number}" for number in range(12)]
     yard.add(*owners)
     yard.begin()
@@ -217,7 +217,7 @@ def test_rings_under_way_never_exceed_the_room(yard: Yard) -> None:
     assert sorted(yard.events("completed")) == sorted(owners)
 
 
-def test_priorities_hold_whatever_the_order_of_arrival(yard: Yard) -> None:
+def test_priorities_apply_in_any_order_of_arrival(yard: Yard) -> None:
     later = [f"later-{number}" for number in range(8)]
     urgent = [f"urgent-{number}" for number in range(8)]
     yard.add(*later, priority=9)
@@ -225,14 +225,14 @@ def test_priorities_hold_whatever_the_order_of_arrival(yard: Yard) -> None:
     yard.begin()
     until(lambda: yard.built(*later, *urgent), "a document is not built")
     claimed = yard.events("claimed")
-    # Two that were rung in the right order may be claimed by two workers in the other.
+    # Two workers may claim two slots in a different order than they were rung.
     last_urgent = max(claimed.index(owner) for owner in urgent)
     overtaking = [owner for owner in claimed[:last_urgent] if owner in later]
     assert len(overtaking) < WORKERS
     assert claimed[0] in urgent
 
 
-def test_what_is_urgent_overtakes_all_that_is_not_yet_carried(yard: Yard) -> None:
+def test_an_urgent_slot_is_claimed_before_every_slot_that_is_not_yet_rung(yard: Yard) -> None:
     make_gate(yard.folder, "build later-0")
     yard.faults = (Fault(point="build later-0", action="meet"),)
     later = [f"later-{number}" for number in range(12)]
@@ -245,11 +245,11 @@ def test_what_is_urgent_overtakes_all_that_is_not_yet_carried(yard: Yard) -> Non
     until(lambda: yard.built(*later, "urgent"), "a document is not built")
     before = yard.events("claimed").index("urgent")
     room = yard.carrying.room("cards") or 0
-    assert before <= 1 + room  # what was claimed, and what was on its way
+    assert before <= 1 + room  # one claimed slot, and the rings already sent
 
 
 @everywhere
-def test_stop_gives_back_what_is_at_work_and_another_start_finishes_it(yard: Yard) -> None:
+def test_a_stop_releases_running_slots_and_another_start_finishes_them(yard: Yard) -> None:
     held = hold(yard.folder, "doc")
     yard.begin()
     yard.add("doc")
@@ -260,7 +260,7 @@ def test_stop_gives_back_what_is_at_work_and_another_start_finishes_it(yard: Yar
     until(lambda: not stopping.is_alive(), "it waits for the work instead of stopping it")
     slot = yard.store.slot("shelf", "doc", "cards")
     assert (slot.state, slot.attempts, slot.holder) == (SlotState.QUEUED, 0, None)
-    # The other worker may claim it once more before its own signal arrives, and release it again.
+    # The other worker may claim the slot once more before it receives its stop signal, and release it again.
     assert set(yard.events("released")) == {"doc"}
 
     held.unlink()
@@ -271,7 +271,7 @@ def test_stop_gives_back_what_is_at_work_and_another_start_finishes_it(yard: Yar
     assert yard.events("expired") == []
 
 
-def test_a_scheduler_that_nobody_knows_is_refused_with_those_that_are_known(
+def test_an_unknown_scheduler_is_refused_with_a_list_of_the_known_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(BadSettings, match="known are embedded, inline"):

@@ -1,6 +1,6 @@
-"""The store's contract, promise by promise, on both databases.
+"""The contract of the store, on both databases.
 
-Unless a test writes rows behind the store's back, the books are audited after every single transaction.
+Most tests check all invariants after every transaction. The exceptions write rows without the store or use threads.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
 
-O, S, V = Operation, SlotState, Verdict  # noqa: E741 - reads as the tables do
+O, S, V = Operation, SlotState, Verdict  # noqa: E741 - short names keep the tables readable
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 TICK = timedelta(microseconds=1)
 LEASE = timedelta(seconds=120)
@@ -68,13 +68,13 @@ LEASE = timedelta(seconds=120)
 
 @pytest.fixture
 def plain(store: SqlStore) -> SqlStore:
-    """The store as it is, for tests that write behind its back or from many threads."""
+    """Return a store without checks, for tests that write rows without it or use many threads."""
     return store
 
 
 @pytest.fixture
 def books(plain: SqlStore, monkeypatch: pytest.MonkeyPatch) -> SqlStore:
-    """The same store, whose books are audited after every transaction."""
+    """Return the same store, with all invariants checked after every transaction."""
     write = plain.database.write
     known: dict[int, dict[str, Any]] = {}
 
@@ -91,7 +91,7 @@ def books(plain: SqlStore, monkeypatch: pytest.MonkeyPatch) -> SqlStore:
 
 
 def check_step(before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-    """Check what no transaction may do to a slot."""
+    """Check that a transaction changed a slot only in allowed ways."""
     assert after["attempts"] <= 4 or after["state"] == S.DELETING
     if before is None:
         return
@@ -106,12 +106,12 @@ def check_step(before: dict[str, Any] | None, after: dict[str, Any]) -> None:
 
 
 def moment(**duration: float) -> Moment:
-    """Return a moment after the start of the test's clock."""
+    """Return a time that is this long after the start of the fake clock."""
     return Moment(START + micros(timedelta(**duration)))
 
 
 def late_writes(store: SqlStore, ticket: Ticket) -> list[Callable[[], None]]:
-    """Return every write that a worker which lost its slot may still try."""
+    """Return every write that a worker may still try after it lost its slot."""
     return [
         lambda: store.extend([beat(ticket)]),
         lambda: store.complete([finished(ticket)]),
@@ -120,9 +120,6 @@ def late_writes(store: SqlStore, ticket: Ticket) -> list[Callable[[], None]]:
         lambda: store.release([back(ticket)]),
         lambda: store.forget([ticket._replace(removing=True)]),
     ]
-
-
-# ---------------------------------------------------------------- admission
 
 
 def test_a_new_owner_gets_a_generation_a_job_and_its_slots(books: SqlStore) -> None:
@@ -153,14 +150,14 @@ def test_answers_come_in_the_order_of_the_requests(books: SqlStore) -> None:
     assert [books.owner("shelf", name).status for name in "ab"] == [Status.DELETING, Status.QUEUED]
 
 
-def test_more_requests_than_fit_a_transaction_are_all_answered(plain: SqlStore) -> None:
+def test_more_requests_than_fit_in_one_transaction_are_all_answered(plain: SqlStore) -> None:
     answers = plain.admit([request(f"doc {n}", slots=ONE) for n in range(LARGEST_BATCH + 1)])
     assert [one.accepted for one in answers] == [True] * (LARGEST_BATCH + 1)
     assert len({one.job for one in answers}) == len(rows(plain, tables.slots)) == LARGEST_BATCH + 1
     audit(plain)
 
 
-def test_no_request_needs_no_answer(books: SqlStore) -> None:
+def test_an_empty_batch_of_requests_changes_nothing(books: SqlStore) -> None:
     before = everything(books)
     assert books.admit([]) == []
     assert everything(books) == before
@@ -177,7 +174,7 @@ def test_a_repeat_joins_the_active_job_and_changes_nothing(books: SqlStore, oper
     assert [name for name in after if after[name] != before[name]] == ["duplicates"]
 
 
-def test_a_refusal_is_audited_with_who_what_job_and_cost(books: SqlStore, clock: FakeClock) -> None:
+def test_a_refusal_is_recorded_with_requester_operation_job_and_cost(books: SqlStore, clock: FakeClock) -> None:
     job = ask(books).job
     clock.advance(MINUTE)
     ask(books, requester="bob", cost=1.25)
@@ -192,7 +189,7 @@ def test_a_refusal_is_audited_with_who_what_job_and_cost(books: SqlStore, clock:
     assert [one.id for one in books.refusals(limit=1)] == [first.id]
 
 
-def test_what_is_accepted_is_not_audited_as_refused(books: SqlStore) -> None:
+def test_accepted_requests_are_not_recorded_as_refusals(books: SqlStore) -> None:
     ask(books)
     ask(books, operation=O.CANCEL)
     ask(books, operation=O.DELETE)
@@ -200,25 +197,25 @@ def test_what_is_accepted_is_not_audited_as_refused(books: SqlStore) -> None:
 
 
 @pytest.mark.parametrize("operation", [O.RETRY, O.REINDEX, O.CANCEL, O.DELETE])
-def test_what_nobody_knows_is_rejected_and_not_made(books: SqlStore, operation: Operation) -> None:
+def test_a_request_for_an_unknown_owner_is_rejected_and_creates_nothing(books: SqlStore, operation: Operation) -> None:
     answer = ask(books, operation=operation)
     assert (answer.verdict, answer.reason, answer.job) == (V.REJECTED, "unknown_owner", None)
     with pytest.raises(UnknownOwner):
         books.owner("shelf", "doc")
 
 
-def test_an_index_without_slots_makes_no_owner(books: SqlStore) -> None:
+def test_an_index_request_without_slots_creates_no_owner(books: SqlStore) -> None:
     assert ask(books, slots=()).reason == "unknown_owner"
     assert rows(books, tables.owners) == []
 
 
-def test_the_same_name_in_two_bases_is_two_owners(books: SqlStore) -> None:
+def test_the_same_name_in_two_bases_makes_two_owners(books: SqlStore) -> None:
     here, there = books.admit([request(), request(base="attic")])
     assert here.job != there.job
     assert books.owner("shelf", "doc").id != books.owner("attic", "doc").id
 
 
-def test_a_retry_raises_only_what_failed(books: SqlStore) -> None:
+def test_a_retry_starts_a_new_generation_only_for_failed_slots(books: SqlStore) -> None:
     first = ask(books)
     build(books, "content", "vector")
     books.fail([failed(take(books, "graph"), code="bad_key")])
@@ -232,7 +229,7 @@ def test_a_retry_raises_only_what_failed(books: SqlStore) -> None:
     assert books.job(first.job or "").outcome is Outcome.DEGRADED
 
 
-def test_an_index_that_is_added_is_built_alone_from_the_content_that_stands(books: SqlStore) -> None:
+def test_an_added_index_is_built_from_the_existing_content(books: SqlStore) -> None:
     ask(books, slots=(CONTENT, VECTOR))
     build(books, "content", "vector")
     content = books.slot("shelf", "doc", "content")
@@ -241,7 +238,7 @@ def test_an_index_that_is_added_is_built_alone_from_the_content_that_stands(book
     assert take(books, "graph").source == content.source
 
 
-def test_what_is_complete_is_skipped_unless_forced(books: SqlStore) -> None:
+def test_a_complete_owner_is_skipped_unless_forced(books: SqlStore) -> None:
     ask(books, slots=ONE)
     build(books, "cards")
     skipped = ask(books, slots=ONE)
@@ -252,7 +249,7 @@ def test_what_is_complete_is_skipped_unless_forced(books: SqlStore) -> None:
     assert states(books) == {"cards": "queued"}
 
 
-def test_a_reindex_waits_for_rest(books: SqlStore) -> None:
+def test_a_reindex_is_rejected_while_the_owner_is_active(books: SqlStore) -> None:
     ask(books)
     refusal = ask(books, operation=O.REINDEX)
     assert (refusal.verdict, refusal.reason) == (V.REJECTED, "not_terminal")
@@ -261,7 +258,7 @@ def test_a_reindex_waits_for_rest(books: SqlStore) -> None:
     assert states(books) == {"content": "queued", "vector": "blocked", "graph": "blocked"}
 
 
-def test_the_same_content_is_joined_while_active_and_skipped_at_rest(books: SqlStore) -> None:
+def test_the_same_content_joins_an_active_job_and_is_skipped_after_it_ended(books: SqlStore) -> None:
     change: dict[str, Any] = {"operation": O.CHANGE, "slots": ONE, "fingerprint": "abc"}
     first = ask(books, **change)
     assert first.accepted
@@ -275,14 +272,14 @@ def test_the_same_content_is_joined_while_active_and_skipped_at_rest(books: SqlS
     assert books.owner("shelf", "doc").fingerprint == "def"
 
 
-def test_a_generation_without_a_hash_keeps_the_hash_that_is_known(books: SqlStore) -> None:
+def test_a_request_without_a_fingerprint_keeps_the_stored_fingerprint(books: SqlStore) -> None:
     ask(books, slots=ONE, fingerprint="abc")
     build(books, "cards")
     ask(books, operation=O.FORCE, slots=ONE)
     assert books.owner("shelf", "doc").fingerprint == "abc"
 
 
-def test_work_that_stands_still_for_45_minutes_is_raised_again(books: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_without_progress_for_45_minutes_can_be_requested_again(books: SqlStore, clock: FakeClock) -> None:
     first = ask(books)
     take(books, "content")
     clock.advance(45 * MINUTE - TICK)
@@ -293,7 +290,7 @@ def test_work_that_stands_still_for_45_minutes_is_raised_again(books: SqlStore, 
     assert books.job(first.job or "").outcome is Outcome.SUPERSEDED
 
 
-def test_a_reported_progress_starts_the_45_minutes_anew(books: SqlStore, clock: FakeClock) -> None:
+def test_reported_progress_restarts_the_45_minutes(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     ticket = take(books, "content")
     clock.advance(44 * MINUTE)
@@ -305,7 +302,9 @@ def test_a_reported_progress_starts_the_45_minutes_anew(books: SqlStore, clock: 
     assert ask(books).reason == "stuck"
 
 
-def test_work_that_younger_work_overtook_for_10_minutes_is_raised_again(books: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_overtaken_after_10_minutes_in_the_queue_can_be_requested_again(
+    books: SqlStore, clock: FakeClock
+) -> None:
     ask(books, "old")
     clock.advance(SECOND)
     ask(books, "young")
@@ -315,25 +314,22 @@ def test_work_that_younger_work_overtook_for_10_minutes_is_raised_again(books: S
     assert ask(books, "old").reason == "stuck"
 
 
-def test_needs_never_go_in_a_circle_over_two_requests(books: SqlStore) -> None:
+def test_two_requests_never_make_a_dependency_cycle(books: SqlStore) -> None:
     ask(books, slots=(SlotSpec("a", "c"), SlotSpec("c")))
     build(books, "c", missing=1)
     build(books, "a")
-    ask(books, slots=(SlotSpec("a"), SlotSpec("c", "a")))  # c is to be built from a from now on, and a from nothing
+    ask(books, slots=(SlotSpec("a"), SlotSpec("c", "a")))  # from now on c needs a, and a needs nothing
     build(books, "a")
     build(books, "c")
     ask(books, operation=O.REINDEX)
     assert "queued" in states(books).values(), "somebody must be able to start"
 
 
-def test_a_bad_request_stops_the_whole_batch_before_anything_is_written(books: SqlStore) -> None:
+def test_a_bad_request_refuses_the_whole_batch_before_any_write(books: SqlStore) -> None:
     before = everything(books)
     with pytest.raises(BadRequest):
         books.admit([request("good"), request("bad", priority=10)])
     assert everything(books) == before
-
-
-# ---------------------------------------------------------------- claiming
 
 
 def test_a_claim_takes_the_lease_raises_the_fence_and_counts_the_attempt(books: SqlStore, clock: FakeClock) -> None:
@@ -350,7 +346,7 @@ def test_a_claim_takes_the_lease_raises_the_fence_and_counts_the_attempt(books: 
     assert books.owner("shelf", "doc").status is Status.INDEXING
 
 
-def test_what_is_held_is_not_claimed_again(books: SqlStore) -> None:
+def test_a_held_slot_is_not_claimed_again(books: SqlStore) -> None:
     ask(books)
     ring = ring_of(books.slot("shelf", "doc", "content"))
     assert len(books.claim([ring], "ann")) == 1
@@ -359,14 +355,14 @@ def test_what_is_held_is_not_claimed_again(books: SqlStore) -> None:
     assert books.slot("shelf", "doc", "content").holder == "ann"
 
 
-def test_the_same_ring_twice_in_a_batch_is_one_claim(books: SqlStore) -> None:
+def test_a_ring_repeated_in_a_batch_makes_one_claim(books: SqlStore) -> None:
     ask(books)
     ring = ring_of(books.slot("shelf", "doc", "content"))
     (ticket,) = books.claim([ring, ring], "ann")
     assert (ticket.fence, ticket.attempt) == (1, 1)
 
 
-def test_an_expired_claim_is_taken_over_with_a_higher_fence(books: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_with_an_expired_lease_is_claimed_with_a_higher_fence(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     first = take(books, "content", holder="ann")
     clock.advance(LEASE - TICK)
@@ -391,7 +387,7 @@ def test_a_waiting_slot_is_claimed_when_it_is_due_and_not_before(books: SqlStore
     assert [one.attempt for one in claim()] == [2]
 
 
-def test_the_next_slots_come_by_priority_and_then_by_age(books: SqlStore, clock: FakeClock) -> None:
+def test_slots_are_claimed_by_priority_and_then_by_age(books: SqlStore, clock: FakeClock) -> None:
     for name, priority in (("e", 9), ("b", 5), ("a", 0), ("c", 5), ("d", 5)):
         ask(books, name, slots=ONE, priority=priority)
         clock.advance(SECOND if name != "c" else timedelta())
@@ -399,7 +395,7 @@ def test_the_next_slots_come_by_priority_and_then_by_age(books: SqlStore, clock:
     assert claimed == ["a", "b", "c", "d", "e"]
 
 
-def test_the_limit_holds_over_all_kinds_together_and_takes_the_first(books: SqlStore, clock: FakeClock) -> None:
+def test_the_limit_of_a_claim_applies_to_all_kinds_together(books: SqlStore, clock: FakeClock) -> None:
     for n, kind in enumerate(("x", "y", "x", "y", "z")):
         ask(books, str(n), slots=(SlotSpec(kind),))
         clock.advance(SECOND)
@@ -418,7 +414,7 @@ def test_a_slot_that_failed_before_is_claimed_alone(books: SqlStore, clock: Fake
     assert {one.key.owner for one in books.claim_next(["cards"], "ann", 10)} == {"b", "c"}
 
 
-def test_a_slot_that_failed_before_does_not_come_with_fresh_ones(books: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_that_was_tried_before_is_not_claimed_together_with_new_slots(books: SqlStore, clock: FakeClock) -> None:
     ask(books, "tried", slots=ONE, priority=7)
     ask(books, "fresh", slots=ONE)
     books.release([back(take(books, "cards", "tried"))])
@@ -426,7 +422,7 @@ def test_a_slot_that_failed_before_does_not_come_with_fresh_ones(books: SqlStore
     assert [one.key.owner for one in books.claim_next(["cards"], "ann", 10)] == ["tried"]
 
 
-def test_a_slot_whose_attempts_are_spent_keeps_nobody_from_work(books: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_without_attempts_left_does_not_block_other_slots(books: SqlStore, clock: FakeClock) -> None:
     ask(books, "spent", slots=ONE)
     clock.advance(SECOND)
     ask(books, "fresh", slots=ONE)
@@ -442,10 +438,7 @@ def test_the_source_of_a_ticket_is_the_content_that_is_served(books: SqlStore) -
     assert [ticket.source for ticket in books.claim_next(["vector", "graph"], "ann", 10)] == [content.fence] * 2
 
 
-# ---------------------------------------------------------------- signs of life
-
-
-def test_a_beat_renews_the_lease_and_writes_the_progress(books: SqlStore, clock: FakeClock) -> None:
+def test_a_heartbeat_renews_the_lease_and_writes_the_progress(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     ticket = take(books, "content")
     clock.advance(MINUTE)
@@ -456,11 +449,11 @@ def test_a_beat_renews_the_lease_and_writes_the_progress(books: SqlStore, clock:
     assert (slot.fence, slot.attempts, slot.claimed_at) == (1, 1, START)
 
 
-def test_progress_never_goes_back_within_a_generation(books: SqlStore, clock: FakeClock) -> None:
+def test_progress_never_decreases_within_a_generation(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     ticket = take(books, "content")
     books.extend([beat(ticket, stage="a", step=2, steps=3, done=10, total=40)])
-    books.extend([beat(ticket, stage="b", step=1, steps=2, done=50, total=60)])  # a step that is over
+    books.extend([beat(ticket, stage="b", step=1, steps=2, done=50, total=60)])  # an earlier step
     books.extend([beat(ticket, stage="a", step=2, steps=3, done=5, total=30)])
     expected = Progress(stage="a", step=2, steps=3, done=10, total=40)
     assert books.slot("shelf", "doc", "content").progress == expected
@@ -471,7 +464,7 @@ def test_progress_never_goes_back_within_a_generation(books: SqlStore, clock: Fa
     assert books.slot("shelf", "doc", "content").progress == expected
 
 
-def test_the_next_step_counts_from_its_own_beginning(books: SqlStore) -> None:
+def test_each_step_starts_its_progress_at_zero(books: SqlStore) -> None:
     ask(books)
     ticket = take(books, "content")
     books.extend([beat(ticket, stage="chunking", step=1, steps=2, done=500, total=500)])
@@ -489,7 +482,7 @@ def test_a_new_generation_starts_without_progress(books: SqlStore) -> None:
     assert books.slot("shelf", "doc", "content").progress == Progress()
 
 
-def test_a_beat_without_movement_does_not_hide_a_stall(books: SqlStore, clock: FakeClock) -> None:
+def test_a_heartbeat_without_progress_does_not_hide_a_stall(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     ticket = take(books, "content")
     clock.advance(44 * MINUTE)
@@ -499,7 +492,7 @@ def test_a_beat_without_movement_does_not_hide_a_stall(books: SqlStore, clock: F
     assert slot.due_at == moment(minutes=45), "the reconciler must look when the stall is over its limit"
 
 
-def test_a_beat_cannot_outlast_the_deadline_of_the_attempt(books: SqlStore, clock: FakeClock) -> None:
+def test_a_heartbeat_cannot_extend_the_deadline_of_the_attempt(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     ticket = take(books, "content")
     clock.advance(6 * HOUR - MINUTE)
@@ -508,10 +501,7 @@ def test_a_beat_cannot_outlast_the_deadline_of_the_attempt(books: SqlStore, cloc
     assert (slot.until, slot.due_at) == (moment(hours=6, minutes=1), moment(hours=6))
 
 
-# ---------------------------------------------------------------- results
-
-
-def test_a_completed_build_is_served_and_what_waited_for_it_is_queued(books: SqlStore, clock: FakeClock) -> None:
+def test_a_completed_build_is_served_and_its_dependents_are_queued(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     clock.advance(MINUTE)
     build(books, "content")
@@ -531,7 +521,7 @@ def test_an_index_covers_the_content_build_it_was_made_from(books: SqlStore) -> 
     assert books.slot("shelf", "doc", "vector").source == 2
 
 
-def test_a_chain_is_queued_link_by_link(books: SqlStore) -> None:
+def test_a_chain_of_dependencies_is_queued_one_slot_at_a_time(books: SqlStore) -> None:
     ask(books, slots=(SlotSpec("c", "b"), SlotSpec("a"), SlotSpec("b", "a")))
     assert states(books) == {"a": "queued", "b": "blocked", "c": "blocked"}
     build(books, "a")
@@ -541,7 +531,7 @@ def test_a_chain_is_queued_link_by_link(books: SqlStore) -> None:
     assert books.slot("shelf", "doc", "b").source == books.slot("shelf", "doc", "a").source == 1
 
 
-def test_a_chain_fails_as_a_whole(books: SqlStore) -> None:
+def test_a_failed_slot_fails_every_slot_that_depends_on_it(books: SqlStore) -> None:
     answer = ask(books, slots=(SlotSpec("a"), SlotSpec("b", "a"), SlotSpec("c", "b"), SlotSpec("x")))
     books.fail([failed(take(books, "a"), code="bad_file")])
     assert states(books) == {"a": "failed", "b": "failed", "c": "failed", "x": "queued"}
@@ -551,7 +541,7 @@ def test_a_chain_fails_as_a_whole(books: SqlStore) -> None:
     assert books.job(answer.job or "").open == 1
 
 
-def test_a_postponed_build_waits_and_takes_nobody_down(books: SqlStore, clock: FakeClock) -> None:
+def test_a_postponed_build_waits_and_does_not_fail_its_dependents(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     ticket = take(books, "content")
     clock.advance(SECOND)
@@ -563,16 +553,16 @@ def test_a_postponed_build_waits_and_takes_nobody_down(books: SqlStore, clock: F
     assert books.owner("shelf", "doc").status is Status.INDEXING
 
 
-def test_a_success_forgets_the_error_of_an_earlier_attempt(books: SqlStore) -> None:
+def test_a_success_clears_the_error_of_an_earlier_attempt(books: SqlStore) -> None:
     ask(books, slots=ONE)
     books.fail([failed(take(books, "cards"), timedelta())])
     build(books, "cards")
     assert books.slot("shelf", "doc", "cards").error is None
 
 
-def test_an_outage_is_not_held_against_the_slot(books: SqlStore, clock: FakeClock) -> None:
+def test_a_refunded_failure_uses_no_attempt(books: SqlStore, clock: FakeClock) -> None:
     ask(books, slots=ONE)
-    for expected_fence in range(1, 10):  # far more often than there are attempts
+    for expected_fence in range(1, 10):  # many more than the limit of attempts
         ticket = take(books, "cards")
         assert (ticket.attempt, ticket.fence) == (1, expected_fence)
         books.fail([failed(ticket, MINUTE, refund=True)])
@@ -581,7 +571,7 @@ def test_an_outage_is_not_held_against_the_slot(books: SqlStore, clock: FakeCloc
 
 
 @pytest.mark.parametrize(("refund", "attempts"), [(True, 0), (False, 1)])
-def test_a_released_slot_is_queued_and_its_attempt_given_back_if_asked(
+def test_a_released_slot_is_queued_and_its_attempt_is_refunded_on_request(
     books: SqlStore, clock: FakeClock, refund: bool, attempts: int
 ) -> None:
     ask(books, slots=ONE)
@@ -594,7 +584,7 @@ def test_a_released_slot_is_queued_and_its_attempt_given_back_if_asked(
     assert slot.queued_at == START, "it keeps its place in the queue"
 
 
-def test_the_attempts_of_a_slot_end(books: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_is_not_claimed_after_its_last_attempt(books: SqlStore, clock: FakeClock) -> None:
     ask(books, slots=ONE)
     for _ in range(4):
         take(books, "cards")
@@ -611,7 +601,7 @@ def test_the_attempts_of_a_slot_end(books: SqlStore, clock: FakeClock) -> None:
         ({"content": 0, "vector": 0, "graph": 0}, Outcome.SUCCESS),
         ({"content": 0, "vector": 1, "graph": 0}, Outcome.DEGRADED),
         ({"content": 0, "vector": 0}, Outcome.DEGRADED),
-        ({"content": 0}, Outcome.FAILED),  # nothing can be searched
+        ({"content": 0}, Outcome.FAILED),  # no index can be searched
         ({}, Outcome.FAILED),
     ],
     ids=str,
@@ -621,7 +611,7 @@ def test_the_last_slot_to_settle_ends_the_job(
 ) -> None:
     job = ask(books).job or ""
     for kind in ("content", "vector", "graph"):
-        if states(books)[kind] == "failed":  # with the content
+        if states(books)[kind] == "failed":  # because the content failed
             continue
         assert books.job(job).outcome is None
         clock.advance(SECOND)
@@ -652,9 +642,6 @@ def test_a_batch_of_results_settles_several_jobs_and_slots_at_once(books: SqlSto
     assert states(books, "two") == {"content": "ready", "vector": "queued", "graph": "queued"}
 
 
-# ---------------------------------------------------------------- a new generation beside the old build
-
-
 def test_the_old_build_is_served_until_the_new_one_is_complete(books: SqlStore) -> None:
     ask(books)
     build(books, "content", "vector", "graph", missing=1)
@@ -677,7 +664,7 @@ def test_the_old_build_is_served_until_the_new_one_is_complete(books: SqlStore) 
     assert books.slot("shelf", "doc", "vector").served
 
 
-def test_a_failed_reindex_loses_nothing(books: SqlStore) -> None:
+def test_a_failed_reindex_keeps_the_old_build(books: SqlStore) -> None:
     ask(books)
     build(books, "content", "vector", "graph")
     job = ask(books, operation=O.REINDEX).job or ""
@@ -687,7 +674,7 @@ def test_a_failed_reindex_loses_nothing(books: SqlStore) -> None:
     assert books.owner("shelf", "doc").status is Status.DEGRADED
 
 
-def test_a_superseded_worker_is_refused_and_frees_the_slot_at_once(books: SqlStore) -> None:
+def test_a_superseded_worker_is_refused_and_frees_the_slot_immediately(books: SqlStore) -> None:
     first = ask(books)
     old = take(books, "content", holder="ann")
     second = ask(books, operation=O.CHANGE)
@@ -702,7 +689,7 @@ def test_a_superseded_worker_is_refused_and_frees_the_slot_at_once(books: SqlSto
     assert (new.generation, new.fence, new.attempt, new.job) == (2, 2, 1, second.job)
 
 
-def test_a_superseded_slot_is_claimed_when_the_lease_of_a_silent_worker_ends(books: SqlStore, clock: FakeClock) -> None:
+def test_a_superseded_slot_is_claimed_when_the_lease_of_its_worker_expires(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     take(books, "content", holder="ann")
     ask(books, operation=O.CHANGE)
@@ -712,7 +699,7 @@ def test_a_superseded_slot_is_claimed_when_the_lease_of_a_silent_worker_ends(boo
     assert [ticket.generation for ticket in books.claim_next(KINDS, "bob", 10)] == [2]
 
 
-def test_giving_an_attempt_back_does_not_touch_the_attempts_of_a_newer_generation(books: SqlStore) -> None:
+def test_a_refund_does_not_change_the_attempts_of_a_newer_generation(books: SqlStore) -> None:
     ask(books, slots=ONE)
     old = take(books, "cards")
     ask(books, operation=O.CHANGE, slots=ONE)
@@ -720,7 +707,7 @@ def test_giving_an_attempt_back_does_not_touch_the_attempts_of_a_newer_generatio
     assert books.slot("shelf", "doc", "cards").attempts == 0
 
 
-def test_numbers_are_handed_out_by_the_owner_and_may_have_gaps_in_a_slot(books: SqlStore) -> None:
+def test_generations_are_numbered_per_owner_and_a_slot_may_skip_numbers(books: SqlStore) -> None:
     ask(books)
     build(books, "content", "vector")
     books.fail([failed(take(books, "graph"))])
@@ -731,10 +718,7 @@ def test_numbers_are_handed_out_by_the_owner_and_may_have_gaps_in_a_slot(books: 
     assert [job.generation for job in books.list_jobs_of_owner(books.owner("shelf", "doc").id)] == [3, 2, 1]
 
 
-# ---------------------------------------------------------------- cancel
-
-
-def test_a_cancel_ends_the_job_raises_the_fence_and_keeps_what_is_served(books: SqlStore, clock: FakeClock) -> None:
+def test_a_cancel_ends_the_job_raises_the_fence_and_keeps_the_served_build(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     build(books, "content", "vector", "graph")
     job = ask(books, operation=O.FORCE).job or ""
@@ -756,7 +740,7 @@ def test_a_cancel_ends_the_job_raises_the_fence_and_keeps_what_is_served(books: 
             late()
 
 
-def test_a_cancel_stops_what_is_not_built_and_leaves_what_is(books: SqlStore) -> None:
+def test_a_cancel_stops_unfinished_slots_and_keeps_finished_ones(books: SqlStore) -> None:
     ask(books)
     build(books, "content", "vector")
     assert ask(books, operation=O.CANCEL).status is Status.DEGRADED
@@ -765,7 +749,7 @@ def test_a_cancel_stops_what_is_not_built_and_leaves_what_is(books: SqlStore) ->
 
 @pytest.mark.parametrize("named", [(), DOCUMENT], ids=["what it has", "by name"])
 @pytest.mark.parametrize("operation", [O.INDEX, O.RETRY])
-def test_a_cancelled_newer_version_can_be_asked_for_again(
+def test_a_cancelled_newer_version_can_be_requested_again(
     books: SqlStore, operation: Operation, named: tuple[SlotSpec, ...]
 ) -> None:
     ask(books)
@@ -779,7 +763,7 @@ def test_a_cancelled_newer_version_can_be_asked_for_again(
     assert ask(books, operation=operation, slots=named).reason == "already_indexed"
 
 
-def test_a_cancel_stops_what_waits_for_a_retry(books: SqlStore) -> None:
+def test_a_cancel_stops_a_slot_that_waits_for_a_retry(books: SqlStore) -> None:
     ask(books)
     books.fail([failed(take(books, "content"), MINUTE)])
     assert ask(books, operation=O.CANCEL).status is Status.NOT_INDEXED
@@ -787,7 +771,7 @@ def test_a_cancel_stops_what_waits_for_a_retry(books: SqlStore) -> None:
     assert {slot.error for slot in books.owner("shelf", "doc").slots} == {None}, "nothing is tried again"
 
 
-def test_a_new_request_after_a_cancel_is_accepted_and_claimed_at_once(books: SqlStore) -> None:
+def test_a_new_request_after_a_cancel_is_accepted_and_claimed_immediately(books: SqlStore) -> None:
     ask(books)
     old = take(books, "content")
     ask(books, operation=O.CANCEL)
@@ -797,16 +781,13 @@ def test_a_new_request_after_a_cancel_is_accepted_and_claimed_at_once(books: Sql
     assert (new.generation, new.fence) == (2, old.fence + 2)
 
 
-def test_a_cancel_of_nothing_active_is_skipped(books: SqlStore) -> None:
+def test_a_cancel_without_active_slots_is_skipped(books: SqlStore) -> None:
     ask(books, slots=ONE)
     build(books, "cards")
     before = rows(books, tables.slots)
     answer = ask(books, operation=O.CANCEL)
     assert (answer.verdict, answer.reason) == (V.SKIPPED, "nothing_active")
     assert rows(books, tables.slots) == before
-
-
-# ---------------------------------------------------------------- delete
 
 
 def test_a_delete_while_running_waits_for_the_lease_and_refuses_the_build(books: SqlStore, clock: FakeClock) -> None:
@@ -830,7 +811,7 @@ def test_a_delete_while_running_waits_for_the_lease_and_refuses_the_build(books:
     assert books.job(answer.job or "").outcome is Outcome.SUCCESS
 
 
-def test_the_owner_goes_with_the_last_of_its_slots(books: SqlStore) -> None:
+def test_an_owner_is_removed_with_its_last_slot(books: SqlStore) -> None:
     ask(books)
     job = ask(books, operation=O.DELETE).job or ""
     for kind, left in (("content", 2), ("vector", 1)):
@@ -861,9 +842,7 @@ def test_delete_wins_over_every_other_request(books: SqlStore) -> None:
     assert rows(books, tables.slots) == before
 
 
-def test_a_clean_up_that_waits_is_due_at_once_when_somebody_asks_for_it_again(
-    books: SqlStore, clock: FakeClock
-) -> None:
+def test_a_retry_makes_a_waiting_clean_up_due_immediately(books: SqlStore, clock: FakeClock) -> None:
     ask(books, slots=ONE)
     first = ask(books, operation=O.DELETE)
     for _ in range(3):
@@ -897,7 +876,7 @@ def test_a_clean_up_that_waits_is_due_at_once_when_somebody_asks_for_it_again(
     assert (gone.verdict, gone.reason) == (V.REJECTED, "unknown_owner")
 
 
-def test_a_clean_up_that_is_asked_for_again_counts_against_no_quota(books: SqlStore) -> None:
+def test_a_retried_clean_up_does_not_count_against_the_quota(books: SqlStore) -> None:
     ask(books, slots=ONE)
     ask(books, operation=O.DELETE)
     books.fail([failed(take(books, "cards"), MINUTE, code="disk")])
@@ -908,7 +887,7 @@ def test_a_clean_up_that_is_asked_for_again_counts_against_no_quota(books: SqlSt
     assert quota.used == 0
 
 
-def test_of_many_who_ask_for_a_clean_up_again_at_once_one_is_accepted(plain: SqlStore) -> None:
+def test_of_many_simultaneous_retries_of_a_clean_up_one_is_accepted(plain: SqlStore) -> None:
     ask(plain, slots=ONE)
     ask(plain, operation=O.DELETE)
     plain.fail([failed(take(plain, "cards"), MINUTE, code="disk")])
@@ -919,7 +898,7 @@ def test_of_many_who_ask_for_a_clean_up_again_at_once_one_is_accepted(plain: Sql
     audit(plain)
 
 
-def test_a_failed_clean_up_stays_deleting_with_its_error_and_is_tried_without_end(
+def test_a_failed_clean_up_stays_deleting_with_its_error_and_is_retried_without_limit(
     books: SqlStore, clock: FakeClock
 ) -> None:
     ask(books, slots=ONE)
@@ -947,14 +926,14 @@ def test_a_clean_up_cannot_fail_for_good(books: SqlStore) -> None:
     assert states(books) == {"cards": "deleting"}
 
 
-def test_only_what_is_deleted_can_be_forgotten(books: SqlStore) -> None:
+def test_only_deleting_slots_can_be_forgotten(books: SqlStore) -> None:
     ask(books, slots=ONE)
     with pytest.raises(BadRequest, match="delete its owner first"):
         books.forget([take(books, "cards")])
     assert states(books) == {"cards": "running"}
 
 
-def test_what_is_added_after_a_delete_is_new_and_old_tickets_do_not_fit_it(books: SqlStore) -> None:
+def test_an_owner_added_after_a_delete_is_new_and_refuses_old_tickets(books: SqlStore) -> None:
     ask(books, slots=ONE)
     old = take(books, "cards")
     old_ring = ring_of(books.slot("shelf", "doc", "cards"))
@@ -974,11 +953,8 @@ def test_what_is_added_after_a_delete_is_new_and_old_tickets_do_not_fit_it(books
     assert states(books) == {"cards": "running"}
 
 
-# ---------------------------------------------------------------- stale writes
-
-
 @pytest.mark.parametrize("verb", ["extended", "completed", "failed", "postponed", "released", "forgotten"])
-def test_a_stale_write_is_refused_by_name_and_counted_and_the_rest_is_written(
+def test_stale_writes_of_a_batch_are_refused_and_counted_and_the_others_written(
     books: SqlStore, clock: FakeClock, verb: str
 ) -> None:
     names = ["a", "b", "c", "d"]
@@ -989,7 +965,7 @@ def test_a_stale_write_is_refused_by_name_and_counted_and_the_rest_is_written(
     tickets = {name: take(books, "cards", name) for name in names}
     clock.advance(LEASE)
     for name in "bd":
-        take(books, "cards", name, holder="another")  # taken over
+        take(books, "cards", name, holder="another")  # another worker takes over
     taken = {name: books.slot("shelf", name, "cards") for name in "bd"}
     mine = list(tickets.values())
     write: dict[str, Callable[[], None]] = {
@@ -1027,7 +1003,7 @@ def test_a_build_is_published_once(books: SqlStore) -> None:
     assert rows(books, tables.slots) == before
 
 
-def test_a_batch_without_anything_writes_nothing(books: SqlStore) -> None:
+def test_an_empty_batch_writes_nothing(books: SqlStore) -> None:
     ask(books)
     before = everything(books)
     assert books.claim([], "ann") == []
@@ -1040,12 +1016,9 @@ def test_a_batch_without_anything_writes_nothing(books: SqlStore) -> None:
     assert everything(books) == before
 
 
-# ---------------------------------------------------------------- a worker's own rows
-
-
 @pytest.fixture
 def notes(plain: SqlStore) -> SqlStore:
-    """A store with a table of an indexer's own."""
+    """Return a store whose database has an extra table, as an indexer would own one."""
     with plain.database.engine.begin() as connection:
         connection.execute(text("CREATE TABLE notes (note TEXT NOT NULL)"))
     return plain
@@ -1085,7 +1058,7 @@ def test_a_worker_that_lost_its_slot_writes_no_row(notes: SqlStore, clock: FakeC
     assert (written(notes), refused(notes)) == ([], {"guarded": 1})
 
 
-def test_rows_of_a_worker_that_raised_are_not_kept(notes: SqlStore) -> None:
+def test_rows_are_rolled_back_when_the_worker_raises(notes: SqlStore) -> None:
     ask(notes)
     ticket = take(notes, "content")
 
@@ -1100,7 +1073,7 @@ def test_rows_of_a_worker_that_raised_are_not_kept(notes: SqlStore) -> None:
     assert states(notes)["content"] == "running"
 
 
-def test_nobody_takes_the_slot_between_the_proof_and_the_commit(notes: SqlStore, clock: FakeClock) -> None:
+def test_no_worker_takes_over_a_slot_between_the_fence_check_and_the_commit(notes: SqlStore, clock: FakeClock) -> None:
     ask(notes)
     ticket = take(notes, "content")
     clock.advance(LEASE)
@@ -1125,10 +1098,9 @@ def test_nobody_takes_the_slot_between_the_proof_and_the_commit(notes: SqlStore,
     assert written(notes) == ["mine"]
 
 
-# ---------------------------------------------------------------- tending
-
-
-def test_what_is_due_is_found_in_the_order_it_fell_due_with_the_next_moment(books: SqlStore, clock: FakeClock) -> None:
+def test_due_slots_are_found_in_order_of_their_due_time_with_the_next_due_time(
+    books: SqlStore, clock: FakeClock
+) -> None:
     for name, delay in (("a", 3), ("b", 1), ("c", 2), ("d", 9)):
         ask(books, name, slots=ONE)
         books.fail([failed(take(books, "cards", name), timedelta(seconds=delay))])
@@ -1144,7 +1116,7 @@ def test_what_is_due_is_found_in_the_order_it_fell_due_with_the_next_moment(book
     assert books.find_due("cards", 10).next_due is None
 
 
-def test_what_runs_waits_or_is_deleted_falls_due_and_nothing_else(plain: SqlStore, clock: FakeClock) -> None:
+def test_only_running_waiting_and_deleting_slots_become_due(plain: SqlStore, clock: FakeClock) -> None:
     owner = put_owner(plain)
     for state in S:
         lease = {"holder": "ann", "until": START} if state is S.RUNNING else {}
@@ -1156,14 +1128,14 @@ def test_what_runs_waits_or_is_deleted_falls_due_and_nothing_else(plain: SqlStor
     assert not any(plain.find_due(state, 10).slots for state in S)
 
 
-def test_a_slot_is_read_as_a_whole(books: SqlStore) -> None:
+def test_a_slot_found_by_its_holder_has_all_its_columns(books: SqlStore) -> None:
     ask(books)
     books.extend([beat(take(books, "content"), stage="parsing", done=3)])
     (held,) = books.find_held_by(["worker"], 10).slots
     assert held == books.slot("shelf", "doc", "content")
 
 
-def test_queued_slots_are_rung_in_the_order_they_are_served(books: SqlStore, clock: FakeClock) -> None:
+def test_queued_slots_are_rung_in_the_order_of_claims(books: SqlStore, clock: FakeClock) -> None:
     for name, priority in (("c", 5), ("a", 0), ("d", 5), ("e", 9), ("b", 5)):
         ask(books, name, slots=ONE, priority=priority)
         if name != "b":
@@ -1202,7 +1174,7 @@ def test_a_slot_is_rung_once_a_minute_until_it_is_claimed(books: SqlStore, clock
     assert (books.count_outstanding_rings("content"), books.slot("shelf", "doc", "content").rung_at) == (0, None)
 
 
-def test_a_ring_leaves_the_slot_as_it_was(books: SqlStore) -> None:
+def test_a_ring_changes_only_the_ring_time_of_a_slot(books: SqlStore) -> None:
     ask(books)
     before, events = books.slot("shelf", "doc", "content"), books.events()
     books.ring([before])
@@ -1210,7 +1182,7 @@ def test_a_ring_leaves_the_slot_as_it_was(books: SqlStore) -> None:
     assert books.events() == events
 
 
-def test_only_those_that_did_not_move_are_rung(books: SqlStore) -> None:
+def test_slots_that_changed_after_they_were_read_are_not_rung(books: SqlStore) -> None:
     for name in "abc":
         ask(books, name, slots=ONE)
     read = books.find_unrung("cards", 10).slots
@@ -1218,7 +1190,7 @@ def test_only_those_that_did_not_move_are_rung(books: SqlStore) -> None:
     assert [ring.slot for ring in books.ring(read)] == [read[0].id, read[2].id]
 
 
-def test_everybody_who_holds_a_lease_is_named_once(books: SqlStore) -> None:
+def test_each_holder_of_a_lease_is_listed_once(books: SqlStore) -> None:
     assert books.list_holders() == []
     for name, holder in (("a", "ann"), ("b", "bob"), ("c", "ann")):
         ask(books, name, slots=ONE)
@@ -1250,7 +1222,7 @@ def test_an_expired_slot_is_queued_with_a_higher_fence_and_its_attempt_counted(b
 
 
 @pytest.mark.parametrize("state", [S.QUEUED, S.BLOCKED, S.DELETING])
-def test_a_superseded_lease_can_be_taken_from_the_dead(books: SqlStore, state: SlotState) -> None:
+def test_a_superseded_lease_of_a_dead_worker_can_be_expired(books: SqlStore, state: SlotState) -> None:
     ask(books)
     build(books, "content")
     take(books, "vector", holder="ann")
@@ -1268,7 +1240,7 @@ def test_a_superseded_lease_can_be_taken_from_the_dead(books: SqlStore, state: S
     assert after.due_at == (START if state is S.DELETING else None)
 
 
-def test_a_slot_that_moved_since_it_was_read_is_not_taken(books: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_that_changed_after_it_was_read_is_not_expired(books: SqlStore, clock: FakeClock) -> None:
     for name in "abc":
         ask(books, name, slots=ONE)
     tickets = [take(books, "cards", name) for name in "abc"]
@@ -1279,18 +1251,18 @@ def test_a_slot_that_moved_since_it_was_read_is_not_taken(books: SqlStore, clock
     assert books.slot("shelf", "b", "cards").state is S.RUNNING
 
 
-def test_a_slot_whose_lease_was_given_back_since_it_was_read_is_not_taken(books: SqlStore) -> None:
+def test_a_slot_released_after_it_was_read_is_not_expired(books: SqlStore) -> None:
     ask(books, slots=ONE)
     ticket = take(books, "cards")
     ask(books, operation=O.CHANGE, slots=ONE)
-    read = books.slot("shelf", "doc", "cards")  # queued, and held by the superseded worker
+    read = books.slot("shelf", "doc", "cards")  # queued, but the superseded worker still holds the lease
     books.release([back(ticket)])
     freed = books.slot("shelf", "doc", "cards")
     assert books.expire([(read, Expire("holder_died"))]) == []
     assert books.slot("shelf", "doc", "cards") == freed
 
 
-def test_a_slot_that_is_given_up_fails_with_all_that_waited_for_it(books: SqlStore) -> None:
+def test_giving_up_a_slot_fails_it_and_its_dependents(books: SqlStore) -> None:
     job = ask(books).job or ""
     take(books, "content")
     slot = books.slot("shelf", "doc", "content")
@@ -1304,16 +1276,14 @@ def test_a_slot_that_is_given_up_fails_with_all_that_waited_for_it(books: SqlSto
     assert books.give_up([slot]) == [], "it moved"
 
 
-def test_a_slot_that_is_given_up_tells_its_last_error(books: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_that_is_given_up_keeps_its_last_error(books: SqlStore, clock: FakeClock) -> None:
     ask(books, slots=ONE)
     books.fail([failed(take(books, "cards"), MINUTE, code="timeout")])
     (gone,) = books.give_up([books.slot("shelf", "doc", "cards")])
     assert gone.error == Fault("attempts_spent", {"attempts": "1", "last": "timeout"})
 
 
-def test_a_clean_up_under_a_superseded_lease_is_looked_at_when_that_lease_ends(
-    books: SqlStore, clock: FakeClock
-) -> None:
+def test_a_clean_up_under_a_superseded_lease_is_due_when_the_lease_expires(books: SqlStore, clock: FakeClock) -> None:
     ask(books, slots=ONE)
     take(books, "cards")
     ask(books, operation=O.DELETE)
@@ -1321,14 +1291,11 @@ def test_a_clean_up_under_a_superseded_lease_is_looked_at_when_that_lease_ends(
     assert books.find_due("cards", 10).next_due == moment(seconds=120)
 
 
-# ---------------------------------------------------------------- retention
-
-
-def test_history_past_its_retention_is_removed_a_batch_at_a_time(books: SqlStore, clock: FakeClock) -> None:
+def test_history_past_its_retention_is_removed_in_batches(books: SqlStore, clock: FakeClock) -> None:
     for n in range(3):
         ask(books, str(n), slots=ONE)
         build(books, "cards", owner=str(n))
-        ask(books, str(n), slots=ONE)  # refused
+        ask(books, str(n), slots=ONE)  # refused as a duplicate
     events = len(books.events())
     assert events == 12
     clock.advance(timedelta(days=30))
@@ -1341,7 +1308,7 @@ def test_history_past_its_retention_is_removed_a_batch_at_a_time(books: SqlStore
     assert {states(books, str(n))["cards"] for n in range(3)} == {"ready"}, "what is served is no history"
 
 
-def test_the_mark_of_removed_events_moves_forwards_only_and_no_other_mark_with_it(plain: SqlStore) -> None:
+def test_the_mark_of_removed_events_only_moves_forward(plain: SqlStore) -> None:
     def marks() -> dict[str, tuple[int, int]]:
         return {row["name"]: (row["xid"], row["id"]) for row in rows(plain, tables.event_marks)}
 
@@ -1354,7 +1321,7 @@ def test_the_mark_of_removed_events_moves_forwards_only_and_no_other_mark_with_i
         assert marks() == before | {"swept": marked}
 
 
-def test_what_is_young_or_unfinished_is_kept(books: SqlStore, clock: FakeClock) -> None:
+def test_recent_history_and_active_jobs_are_kept(books: SqlStore, clock: FakeClock) -> None:
     active = ask(books, "active", slots=ONE).job or ""
     clock.advance(timedelta(days=31))
     done = ask(books, "done", slots=ONE).job or ""
@@ -1367,25 +1334,19 @@ def test_what_is_young_or_unfinished_is_kept(books: SqlStore, clock: FakeClock) 
     assert len(books.refusals()) == 1
 
 
-# ---------------------------------------------------------------- who waits to be told
-
-
-def test_telling_of_one_end_leaves_the_others_to_be_told(books: SqlStore) -> None:
+def test_marking_one_ended_job_as_reported_leaves_the_others_unreported(books: SqlStore) -> None:
     for owner in ("one", "two", "three"):
         ask(books, owner, slots=ONE, notify_on_end=True)
         build(books, "cards", owner=owner)
-    ended = {job.owner: job for job in books.list_unreported_jobs("shelf", 10)}  # all ended at the same moment
+    ended = {job.owner: job for job in books.list_unreported_jobs("shelf", 10)}  # all three ended at the same time
     assert ended.keys() == {"one", "two", "three"}
     books.mark_reported([ended["two"]])
     assert {job.owner for job in books.list_unreported_jobs("shelf", 10)} == {"one", "three"}
     assert books.list_unreported_jobs("another base", 10) == []
 
 
-# ---------------------------------------------------------------- events
-
-
 def told(store: SqlStore, after: int = 0) -> list[tuple[Any, ...]]:
-    """Return the log; slots that one statement moved have no order among themselves, so we give them one."""
+    """Return the event log. Slots that one statement moved have no defined order, so this function sorts them."""
     log = [
         (one.event.type, one.event.kind, one.event.parsed_data.get("from"), one.event.parsed_data.get("to"))
         for one in store.events(after)
@@ -1393,7 +1354,7 @@ def told(store: SqlStore, after: int = 0) -> list[tuple[Any, ...]]:
     return [one for _, together in groupby(log, key=itemgetter(0)) for one in sorted(together, key=str)]
 
 
-def test_every_move_is_told_in_the_order_it_was_made(books: SqlStore, clock: FakeClock) -> None:
+def test_every_transition_writes_an_event_in_order(books: SqlStore, clock: FakeClock) -> None:
     kinds = (CONTENT, VECTOR)
     ask(books, slots=kinds)
     books.fail([failed(take(books, "content"), timedelta())])
@@ -1452,7 +1413,9 @@ def test_every_move_is_told_in_the_order_it_was_made(books: SqlStore, clock: Fak
 @pytest.mark.parametrize(
     ("operation", "outcome"), [(O.CHANGE, "superseded"), (O.CANCEL, "cancelled"), (O.DELETE, "deleted")]
 )
-def test_the_end_of_a_job_is_told_by_whoever_ends_it(books: SqlStore, operation: Operation, outcome: str) -> None:
+def test_an_operation_that_ends_a_job_writes_the_event_of_its_end(
+    books: SqlStore, operation: Operation, outcome: str
+) -> None:
     job = ask(books).job
     last = books.events()[-1].id
     ask(books, operation=operation)
@@ -1460,7 +1423,7 @@ def test_the_end_of_a_job_is_told_by_whoever_ends_it(books: SqlStore, operation:
     assert [(one.type, one.base, one.owner, one.generation) for one in ended] == [(f"job.{outcome}", "shelf", "doc", 1)]
 
 
-def test_an_event_tells_the_time_the_job_the_generation_and_the_fence(books: SqlStore, clock: FakeClock) -> None:
+def test_an_event_has_the_time_the_job_the_generation_and_the_fence(books: SqlStore, clock: FakeClock) -> None:
     job = ask(books, slots=ONE).job
     clock.advance(MINUTE)
     take(books, "cards", holder="ann")
@@ -1469,7 +1432,7 @@ def test_an_event_tells_the_time_the_job_the_generation_and_the_fence(books: Sql
     assert (event.event.base, event.event.owner, event.event.parsed_data["holder"]) == ("shelf", "doc", "ann")
 
 
-def test_events_are_read_from_a_place_on_a_page_at_a_time(books: SqlStore) -> None:
+def test_events_are_read_page_by_page_after_a_given_id(books: SqlStore) -> None:
     ask(books)
     ask(books, operation=O.CHANGE)
     all_of_them = books.events()
@@ -1480,7 +1443,7 @@ def test_events_are_read_from_a_place_on_a_page_at_a_time(books: SqlStore) -> No
     assert books.events(after=numbers[-1]) == []
 
 
-def test_a_refused_write_tells_no_event(books: SqlStore) -> None:
+def test_a_refused_write_makes_no_event(books: SqlStore) -> None:
     ask(books, slots=ONE)
     ticket = take(books, "cards")
     ask(books, operation=O.CANCEL)
@@ -1490,7 +1453,7 @@ def test_a_refused_write_tells_no_event(books: SqlStore) -> None:
     assert books.events() == events
 
 
-def test_numbers_of_removed_events_are_not_used_again(books: SqlStore, clock: FakeClock) -> None:
+def test_ids_of_removed_events_are_not_used_again(books: SqlStore, clock: FakeClock) -> None:
     ask(books, slots=ONE)
     last = books.events()[-1].id
     clock.advance(HOUR)
@@ -1500,10 +1463,7 @@ def test_numbers_of_removed_events_are_not_used_again(books: SqlStore, clock: Fa
     assert all(one.id > last for one in books.events())
 
 
-# ---------------------------------------------------------------- looking
-
-
-def test_what_is_not_there_is_named_in_the_error(books: SqlStore) -> None:
+def test_an_error_names_the_unknown_owner_slot_or_job(books: SqlStore) -> None:
     ask(books, slots=ONE)
     with pytest.raises(UnknownOwner, match="There is no 'nobody' in base 'shelf'"):
         books.owner("shelf", "nobody")
@@ -1525,7 +1485,7 @@ def test_an_owner_finds_its_slots_by_kind(books: SqlStore) -> None:
     assert owner.slot("cards") is None
 
 
-def test_the_jobs_of_an_owner_come_newest_first_and_no_more_than_asked_for(books: SqlStore) -> None:
+def test_the_jobs_of_an_owner_are_listed_newest_first_up_to_the_limit(books: SqlStore) -> None:
     answers = [ask(books), *[ask(books, operation=O.CHANGE) for _ in range(3)]]
     ask(books, "other")
     owner = books.owner("shelf", "doc").id
@@ -1538,12 +1498,7 @@ def test_the_counters_of_refused_writes_exist_from_the_start(books: SqlStore) ->
     assert books.counters() == {f"stale_write_rejected.{verb}": 0 for verb in verbs}
 
 
-# ---------------------------------------------------------------- waking
-
-
-def test_whoever_waits_for_work_is_woken_when_there_is_some_and_not_otherwise(
-    database_url: str, clock: FakeClock
-) -> None:
+def test_workers_are_woken_only_when_there_is_new_work(database_url: str, clock: FakeClock) -> None:
     woken: list[None] = []
     store = open_test_store(database_url, clock, wake=lambda: woken.append(None))
 
@@ -1567,9 +1522,6 @@ def test_whoever_waits_for_work_is_woken_when_there_is_some_and_not_otherwise(
     ask(store, operation=O.DELETE)
     assert wakes() == 1
     store.close()
-
-
-# ---------------------------------------------------------------- what the databases themselves refuse
 
 
 def violate(store: SqlStore, table: Any, **columns: Any) -> None:
@@ -1612,7 +1564,7 @@ def test_the_database_refuses_a_second_active_job_for_an_owner(books: SqlStore) 
     ],
     ids=str,
 )
-def test_the_database_refuses_a_slot_that_cannot_be(plain: SqlStore, columns: dict[str, Any]) -> None:
+def test_the_database_refuses_an_inconsistent_slot(plain: SqlStore, columns: dict[str, Any]) -> None:
     owner = put_owner(plain)
     put_slot(plain, owner, kind="taken")
     violate(plain, tables.slots, **SLOT_ROW | {"owner_id": owner, "kind": "new"} | columns)
@@ -1642,7 +1594,7 @@ def test_the_database_accepts_every_state_of_a_slot(plain: SqlStore, state: Slot
     ],
     ids=str,
 )
-def test_the_database_refuses_a_job_that_cannot_be(plain: SqlStore, columns: dict[str, Any]) -> None:
+def test_the_database_refuses_an_inconsistent_job(plain: SqlStore, columns: dict[str, Any]) -> None:
     ended = {"outcome": "success", "open": 0, "finished_at": 1}
     with plain.database.engine.begin() as connection:
         connection.execute(
@@ -1652,18 +1604,18 @@ def test_the_database_refuses_a_job_that_cannot_be(plain: SqlStore, columns: dic
 
 
 @pytest.mark.parametrize("columns", [{"generation": -1}, {"status": "unheard of"}, {"owner": "taken"}], ids=str)
-def test_the_database_refuses_an_owner_that_cannot_be(plain: SqlStore, columns: dict[str, Any]) -> None:
+def test_the_database_refuses_an_invalid_owner(plain: SqlStore, columns: dict[str, Any]) -> None:
     put_owner(plain, "taken")
     violate(plain, tables.owners, **OWNER_ROW | {"owner": "new"} | columns)
 
 
-def test_the_database_refuses_to_lose_an_owner_that_has_slots(plain: SqlStore) -> None:
+def test_the_database_refuses_to_delete_an_owner_that_has_slots(plain: SqlStore) -> None:
     put_slot(plain, put_owner(plain))
     with pytest.raises(IntegrityError), plain.database.engine.begin() as connection:
         connection.execute(tables.owners.delete())
 
 
-def test_a_slot_that_a_stranger_moved_where_it_may_not_go_is_not_moved_further(plain: SqlStore) -> None:
+def test_the_store_refuses_a_forbidden_transition_and_writes_nothing(plain: SqlStore) -> None:
     ask(plain, slots=ONE)
     ticket = take(plain, "cards")
     alter(plain, ticket.slot, state=S.DELETING)
@@ -1673,18 +1625,14 @@ def test_a_slot_that_a_stranger_moved_where_it_may_not_go_is_not_moved_further(p
     assert everything(plain) == before
 
 
-# ---------------------------------------------------------------- many at once
-
-
 @pytest.fixture
 def crowd(database_url: str, clock: FakeClock) -> Iterator[SqlStore]:
-    """A store for many threads."""
     store = open_test_store(database_url, clock)
     yield store
     store.close()
 
 
-def test_fifty_identical_requests_at_once_make_one_generation_and_name_one_job(crowd: SqlStore) -> None:
+def test_fifty_identical_simultaneous_requests_make_one_generation_and_one_job(crowd: SqlStore) -> None:
     answers = side_by_side(50, lambda _: ask(crowd))
     accepted = [one for one in answers if one.accepted]
     assert len(accepted) == 1
@@ -1696,7 +1644,7 @@ def test_fifty_identical_requests_at_once_make_one_generation_and_name_one_job(c
     audit(crowd)
 
 
-def test_fifty_requests_of_all_kinds_at_once_leave_the_books_right(crowd: SqlStore) -> None:
+def test_fifty_simultaneous_requests_of_all_operations_keep_the_invariants(crowd: SqlStore) -> None:
     kinds = [O.INDEX, O.FORCE, O.CHANGE, O.CANCEL, O.DELETE]
     answers = side_by_side(50, lambda n: ask(crowd, operation=kinds[n % 5], fingerprint=str(n)))
     jobs = rows(crowd, tables.jobs)
@@ -1707,7 +1655,7 @@ def test_fifty_requests_of_all_kinds_at_once_leave_the_books_right(crowd: SqlSto
     audit(crowd)
 
 
-def test_workers_side_by_side_never_get_the_same_slot(crowd: SqlStore) -> None:
+def test_concurrent_workers_never_claim_the_same_slot(crowd: SqlStore) -> None:
     crowd.admit([request(str(n), slots=ONE) for n in range(60)])
 
     def work(index: int) -> list[Any]:
@@ -1717,13 +1665,13 @@ def test_workers_side_by_side_never_get_the_same_slot(crowd: SqlStore) -> None:
         return mine
 
     tickets = [ticket for found in side_by_side(8, work) for ticket in found]
-    tickets += crowd.claim_next(["cards"], "straggler", 60)  # a locked owner is passed over, and may be left to the end
+    tickets += crowd.claim_next(["cards"], "straggler", 60)  # claims skip locked owners, so a few slots may be left
     assert sorted(ticket.slot for ticket in tickets) == sorted(row["id"] for row in rows(crowd, tables.slots))
     assert {ticket.fence for ticket in tickets} == {1}
     audit(crowd)
 
 
-def test_workers_that_hear_the_same_ring_never_both_claim_it(crowd: SqlStore) -> None:
+def test_concurrent_workers_never_claim_the_same_ring_twice(crowd: SqlStore) -> None:
     for n in range(5):
         ask(crowd, str(n), slots=ONE)
     rings = [ring_of(slot) for slot in crowd.find_unrung("cards", 10).slots]
@@ -1732,7 +1680,7 @@ def test_workers_that_hear_the_same_ring_never_both_claim_it(crowd: SqlStore) ->
     audit(crowd)
 
 
-def test_reconcilers_side_by_side_act_once(crowd: SqlStore) -> None:
+def test_concurrent_reconcilers_act_once_on_each_slot(crowd: SqlStore) -> None:
     for n in range(5):
         ask(crowd, str(n), slots=ONE)
     read = crowd.find_unrung("cards", 10).slots
@@ -1746,7 +1694,7 @@ def test_reconcilers_side_by_side_act_once(crowd: SqlStore) -> None:
     audit(crowd)
 
 
-def test_a_job_is_ended_by_exactly_one_of_those_who_settle_its_slots(crowd: SqlStore) -> None:
+def test_a_job_ends_exactly_once_when_its_slots_settle_concurrently(crowd: SqlStore) -> None:
     kinds = tuple(SlotSpec(f"kind {n}") for n in range(8))
     job = ask(crowd, slots=kinds).job
     tickets = [take(crowd, spec.kind) for spec in kinds]

@@ -1,4 +1,4 @@
-"""Compares every store with the lists of what is served; and statements of the library with one guard removed."""
+"""Compares every store with the lists of served chunks, and builds SQL statements with one guard removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Stand(Protocol):
-    """Documents and their indexes, wherever they are worked on."""
+    """A database with documents and their indexes, in this process or in workers."""
 
     store: SqlStore
     library: Library
@@ -37,7 +37,7 @@ class Stand(Protocol):
 
 
 class Manifest:
-    """What stands in the tables of one database, read in one snapshot."""
+    """The contents of the tables of one database, read in one snapshot."""
 
     def __init__(self, rig: Stand) -> None:
         self._rig = rig
@@ -55,7 +55,7 @@ class Manifest:
             self.slots = tx.run_sql(
                 "SELECT slots.id, slots.owner_id, owners.base, kind, state, built, source, missing, recipe "
                 "FROM slots JOIN owners ON owners.id = slots.owner_id "
-                "WHERE kind NOT IN ('cards', 'merging', 'rollout', 'source')"  # which list no chunks
+                "WHERE kind NOT IN ('cards', 'merging', 'rollout', 'source')"  # these slots list no chunks
             )
             self.missing: dict[int, set[int]] = defaultdict(set)
             for slot, chunk in tx.run_sql("SELECT slot_id, chunk_id FROM library_missing"):
@@ -68,7 +68,7 @@ class Manifest:
             self.recipes = tx.run_sql("SELECT base, kind, id FROM library_recipes WHERE kind <> 'content'")
 
     def rows(self, kind: str, recipe: int) -> list[int]:
-        """Name the chunks that have a row in an index, scanned from its store."""
+        """Return the chunks that have a row in an index, read from the store of the index."""
         found: list[int] = []
         base = next(base for base, _, one in self.recipes if one == recipe)
         (known,) = [one for one in self._rig.library.catalog.recipes(base, kind) if one.id == recipe]
@@ -79,7 +79,7 @@ class Manifest:
 
 
 def audit_standings(rig: Stand) -> None:
-    """At any time: lists show every item that is not deleted, and as its owners stand."""
+    """Check at any time: lists show every item that is not deleted, with the status of its owners."""
     with rig.store.database.reading() as tx:
         items = [item_from_row(row) for row in tx.run(select(library_tables.items))]
         owners = {
@@ -91,7 +91,7 @@ def audit_standings(rig: Stand) -> None:
         if not item.deleting:
             wanted = None if item.is_container else ItemWithStatus(item, *own).status
             assert listed.pop(item.id, "none") == wanted, f"item {item.id} is listed otherwise than it stands"
-        elif item.id in listed:  # hidden, and its clean-up not asked for yet
+        elif item.id in listed:  # the item is hidden, but its clean-up is not requested yet
             assert any(own), f"item {item.id} is listed and deleted"
             assert Status.DELETING not in own, f"item {item.id} is listed and being deleted"
             listed.pop(item.id)
@@ -99,7 +99,7 @@ def audit_standings(rig: Stand) -> None:
 
 
 def audit(rig: Stand) -> None:
-    """At any time: what is shown is what is served, no gap and no double (I2, I3)."""
+    """Check at any time: search shows exactly the served chunks, without gaps and duplicates (I2, I3)."""
     audit_standings(rig)
     manifest = Manifest(rig)
     for slot, owner, base, kind, state, built, source, missing, recipe in manifest.slots:
@@ -119,7 +119,7 @@ def audit(rig: Stand) -> None:
 
 
 def audit_quiet(rig: Stand) -> None:
-    """After quiet and sweeping: every store equals the manifest, scanned from the store (I17)."""
+    """Check after all jobs and garbage collection: every store contains exactly the listed chunks (I17)."""
     audit(rig)
     manifest = Manifest(rig)
     shown = {(owner, source) for _, owner, _, _, _, _, source, _, _ in manifest.slots if source is not None}
@@ -134,7 +134,7 @@ def audit_quiet(rig: Stand) -> None:
         assert slot in {one[0] for one in manifest.slots} or not chunks, "missing chunks of a slot that is gone"
     assert {chunk for _, chunk in manifest.uses} <= listed, "uses of memos by chunks that are gone"
     assert {memo for memo, _ in manifest.uses} == manifest.memos, "memos that nobody uses"
-    owners = {owner for owner in manifest.owners if owner.isdigit()}  # a base has slots of its own
+    owners = {owner for owner in manifest.owners if owner.isdigit()}  # the other owners are bases
     assert owners == manifest.documents, "documents without slots, or slots without a document"
     files = sorted(path.name for path in rig.folder.rglob("*") if path.is_file())
     assert files == manifest.blobs, "files that no document names, or that are not there"
@@ -145,21 +145,21 @@ def audit_quiet(rig: Stand) -> None:
 
 
 def changed(statements: ModuleType, replacements: Mapping[str, str]) -> ModuleType:
-    """Make a module of statements anew with some of their text replaced; each must be there, once.
+    """Load a copy of a module of statements in which some texts are replaced. Each text must occur exactly once.
 
-    Texts are compared as `ast.unparse` writes them: each statement on one line, with single quotes.
+    The texts must be written as `ast.unparse` writes them: each statement on one line, with single quotes.
     """
     source = ast.unparse(ast.parse(inspect.getsource(statements)))
     for old, new in replacements.items():
         assert source.count(old) == 1, f"{source.count(old)} times in the statements: {old}"
         source = source.replace(old, new)
     made = ModuleType(statements.__name__)
-    exec(compile(source, str(statements.__file__), "exec"), made.__dict__)  # noqa: S102 - our own module, with one change
+    exec(compile(source, str(statements.__file__), "exec"), made.__dict__)  # noqa: S102 - our own module with one change
     return made
 
 
 class Meanwhile:
-    """Something that runs in a thread of its own until it ends or somebody is in its way; `end` waits for its end."""
+    """Runs work in a thread until it ends or waits for a database lock. `end` waits until it has ended."""
 
     def __init__(self, rig: Rig, work: Callable[[], object]) -> None:
         self._rig = rig
@@ -179,7 +179,7 @@ class Meanwhile:
     def _run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - raised where its end is waited for
+        except BaseException as error:  # noqa: BLE001 - `end` raises it
             self._errors.append(error)
 
     def _blocked(self) -> bool:

@@ -1,5 +1,5 @@
-"""Very many documents at once, as they stand in the tables after they were indexed; nothing of them can be searched."""
-# ruff: noqa: S608 - SQL of a test's own words
+"""Writes the rows of very many indexed documents directly into the tables. The documents have no text to search."""
+# ruff: noqa: S608 - SQL from constants of the tests
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from holdfast.db.database import Transaction
     from tests.support.harness import Rig
 
-# Of every hundred two failed and one is queued.
+# Two of a hundred documents failed, and about one is queued.
 STATUS = """CASE WHEN id - id / 50 * 50 = 0 THEN 'failed'
 WHEN id - id / 97 * 97 = 0 THEN 'queued' ELSE 'success' END"""
 STATE = "CASE status WHEN 'success' THEN 'ready' WHEN 'failed' THEN 'failed' ELSE 'queued' END"
 
 
 def fill(rig: Rig, base: Base, count: int, parent: int = 0) -> None:
-    """Put documents with their owners, slots and active jobs into a base that has none."""
+    """Write documents with their owners, slots and active jobs into an empty base."""
     ours = f"FROM owners WHERE base = '{base.id}'"
     items = f"""
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})

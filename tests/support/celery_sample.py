@@ -1,6 +1,6 @@
-"""The app of a worker that tests its harness: one task that tells when it starts and waits at a gate to finish.
+"""A Celery app to test the test harness itself: its task reports its start and waits at a gate before it finishes.
 
-Everything goes through the Valkey that also carries the messages, named by SAMPLE_BROKER_URL.
+Reports and gates are kept in the Valkey server that is also the broker. SAMPLE_BROKER_URL is its address.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ TASK = "sample.work"
 
 
 class Board:
-    """What the tasks have told, and the gates they wait at; in the test and in the worker."""
+    """Stores the reports of the tasks and the gates at which they wait. The test and the worker both use it."""
 
     def __init__(self, url: str) -> None:
-        # A wait at a gate is longer than the client's usual patience with a silent server.
+        # A task may wait at a gate for longer than the default timeout of the client.
         self._client: Any = redis.Redis.from_url(url, socket_timeout=None)
 
     def clear(self) -> None:
@@ -30,11 +30,11 @@ class Board:
         self._client.rpush(f"{event}:{name}", os.getpid())
 
     def told(self, event: str, name: str) -> list[int]:
-        """Return the processes that told of this event, in order."""
+        """Return the ids of the processes that reported this event, in order."""
         return [int(pid) for pid in self._client.lrange(f"{event}:{name}", 0, -1)]
 
     def open_gate(self, name: str) -> None:
-        """Let one task through, whether it waits already or comes later."""
+        """Let one task pass, whether it waits already or arrives later."""
         self._client.rpush(f"gate:{name}", "open")
 
     def pass_gate(self, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Real Celery workers for tests: started, killed whole or in part, stopped and continued.
+"""Real Celery workers for tests: start them, kill them completely or in part, stop and continue them.
 
-What a broker does with the message of a dead worker is Celery's to decide and not ours to imitate, so these are the
-programs that people run: `celery worker` with its pool of processes, on a Valkey that the test has started.
-The module that a worker serves makes its app with `celery_app`, so that all tests mean the same settings.
+Celery decides what happens to the messages of a dead worker, and tests should not imitate that. So the tests run the
+real program: `celery worker` with a pool of processes, on a Valkey server that the test has started. The module that
+a worker serves creates its app with `celery_app`, so that all tests use the same settings.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 QUIET = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-GONE = ("", "Z")  # states of a process: no such process, or only its number is left
+GONE = ("", "Z")  # process states: no such process, or a zombie
 
 
 def celery_app(name: str, broker_url: str, *, visibility_timeout: float = 3600, fast: bool = True) -> Any:
-    """Make an app with the settings of a careful team: a task is acknowledged late and given back when its child dies.
+    """Create an app with safe settings: tasks are acknowledged late, and requeued when their pool process dies.
 
-    A message that stays unacknowledged is given out again after the visibility timeout. Celery looks for such messages
-    every hundred seconds, and every second if `fast`.
+    The broker delivers an unacknowledged message again after the visibility timeout. Celery looks for such messages
+    every hundred seconds, or every second if `fast` is set.
     """
-    # A worker killed while it looks would keep all others from looking for five minutes; five seconds are enough here.
+    # A worker that is killed during this search keeps its mutex for five minutes by default; here for five seconds.
     looking = {"unacked_restore_interval": 1, "unacked_restore_throttle": 1, "unacked_mutex_expire": 5}
     app = Celery(name, broker=broker_url, set_as_current=False)
     app.conf.update(
@@ -51,9 +51,9 @@ def celery_app(name: str, broker_url: str, *, visibility_timeout: float = 3600, 
 
 
 class CeleryWorker:
-    """`celery -A module worker` in processes of its own, ready inside `with` and gone after it.
+    """`celery -A module worker` in its own processes, which run inside `with`.
 
-    The log lies in the folder. Waits are bounded, and what fails shows the end of the log.
+    The folder contains the log. All waits have a timeout, and errors show the end of the log.
     """
 
     def __init__(
@@ -96,57 +96,56 @@ class CeleryWorker:
             sys.stderr.write(f"--- {self.log_file.name}\n{log_tail(self.log_file)}\n")
 
     def pids(self) -> list[int]:
-        """Return the process and, after it, its living children; all share a process group."""
+        """Return the process, followed by its living children. All of them share a process group."""
         everybody = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
         mine = [pid for pid in everybody if _group(pid) == self.pid and process_state(pid) not in GONE]
         return sorted(mine, key=lambda pid: (pid != self.pid, pid))
 
     def children(self) -> list[int]:
-        """Return the processes of the pool, in which tasks run."""
+        """Return the pool processes, which run the tasks."""
         return [pid for pid in self.pids() if pid != self.pid]
 
     def kill(self) -> None:
-        """Kill the process and all its children without warning, as when the machine is lost."""
+        """Kill the process and all its children with SIGKILL, as if the machine failed."""
         if self._child is not None and self._child.alive:
             os.killpg(self.pid, signal.SIGKILL)
         self._end(signal.SIGKILL)
 
     def kill_child(self, pid: int | None = None) -> int:
-        """Kill one process of the pool, the oldest unless named, and return its number once it is gone."""
+        """Kill one pool process, by default the oldest, and return its id once it has ended."""
         pid = self.children()[0] if pid is None else pid
         os.kill(pid, signal.SIGKILL)
         until(lambda: process_state(pid) in GONE, f"{pid} does not die")
         return pid
 
     def stop(self, pid: int | None = None) -> None:
-        """Stop the process, or one of its children; the others go on."""
+        """Stop the process or one of its children with SIGSTOP. The others continue."""
         pid = pid or self.pid
         os.kill(pid, signal.SIGSTOP)
         until(lambda: process_state(pid) == "T", f"{pid} does not stop")
 
     def go_on(self, pid: int | None = None) -> None:
-        """Continue what was stopped."""
+        """Continue a stopped process."""
         os.kill(pid or self.pid, signal.SIGCONT)
 
     def terminate(self) -> None:
-        """Ask it to end, and wait; it takes no new task and finishes those that run."""
+        """Send SIGTERM and wait. The worker accepts no new task and finishes the running ones."""
         status = self._end(signal.SIGTERM)
         self._demand(status in (None, 0), f"did not end in good order: {status}")
 
     def log(self) -> str:
-        """Return what it has told so far."""
         return self.log_file.read_text(errors="replace")
 
     def _ready(self) -> bool:
         return any(f"{self.name}@" in line and line.endswith(" ready.") for line in self.log().splitlines())
 
     def _end(self, how: signal.Signals) -> int | None:
-        """Return the exit status, or None when it had ended before."""
+        """End the worker and return its exit status, or None if it had ended before."""
         if self._child is None:
             return None
         child, self._child = self._child, None
         self._demand(child.end(how), "left processes behind")
-        until(lambda: not self.pids(), "its last process is not gone")  # it may have closed its files, and still exist
+        until(lambda: not self.pids(), "its last process is not gone")  # a process can exist after it closed its files
         return child._process.returncode
 
     def _demand(self, fact: bool, otherwise: str) -> None:

@@ -1,4 +1,4 @@
-"""A clock that moves only when a test says so; both databases can be told to follow it."""
+"""A clock that moves only when a test moves it. Both databases can use it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START = Moment(1_800_000_000_000_000)
 
 
 class FakeClock:
-    """Wall and monotonic time, advanced together; the wall may also jump."""
+    """Wall clock and monotonic clock, which advance together. The wall clock can also jump."""
 
     def __init__(self) -> None:
         self._now = START
@@ -30,5 +30,5 @@ class FakeClock:
         self._monotonic += duration.total_seconds()
 
     def jump(self, duration: timedelta) -> None:
-        """Set the wall clock forward or back, as an administrator does."""
+        """Set the wall clock forward or back without the monotonic clock, as an administrator does."""
         self._now = Moment(self._now + micros(duration))

@@ -1,7 +1,7 @@
-"""Databases on PostgreSQL that tests borrow: a used one is emptied and lent again, much quicker than a new one.
+"""A pool of PostgreSQL databases for tests: emptying a used database is much faster than creating a new one.
 
-Only rows, numbers and the clock of a test are taken out. A database whose tables, triggers or functions are not as they
-were, or which has grown, is dropped.
+Only rows, sequences and the fake clock of a test are reset. A database is dropped if its tables, triggers or functions
+have changed, or if it has grown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from psycopg import sql
 if TYPE_CHECKING:
     from tests.support.servers import Postgres
 
-GROWTH = 4_000_000  # bytes by which a database may have grown and still be lent again
+GROWTH = 4_000_000  # bytes that a database may grow before it is dropped
 
 SHAPE = """
 SELECT md5(string_agg(part, '|' ORDER BY part)) FROM (
@@ -39,18 +39,18 @@ OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a database is like in which nothing has happened."""
+    """The state of a database that no test has used yet."""
 
     shape: str
     size: int
-    clock: str  # the function that tells the time, which tests replace
+    clock: str  # definition of the function that returns the time, which tests replace
     tables: tuple[str, ...]
-    rows: dict[str, bytes]  # of the tables that are not empty
+    rows: dict[str, bytes]  # contents of the tables that are not empty
     counters: tuple[tuple[str, int, bool], ...]
 
 
 class Databases:
-    """Lends databases in which nothing has happened."""
+    """Hands out empty databases and takes them back."""
 
     def __init__(self, server: Postgres, pattern: str) -> None:
         self._server = server
@@ -60,7 +60,7 @@ class Databases:
             self._pattern = _read(connection)
 
     def lend(self) -> str:
-        """Return the name of a database."""
+        """Return the name of an empty database."""
         if self._free:
             return self._free.pop()
         name = f"test_{uuid.uuid4().hex[:12]}_{os.getpid()}"
@@ -68,7 +68,7 @@ class Databases:
         return name
 
     def take_back(self, name: str) -> None:
-        """Empty a database, or drop it."""
+        """Empty a database for the next test, or drop it."""
         try:
             with self._connect(name) as connection:
                 clean = self._emptied(connection)
@@ -97,7 +97,7 @@ class Databases:
         if _text(connection, SHAPE) != wanted.shape:
             return False
         with connection.transaction():
-            connection.execute("SET LOCAL session_replication_role = replica")  # no trigger, no foreign key
+            connection.execute("SET LOCAL session_replication_role = replica")  # disables triggers and foreign keys
             for table in wanted.tables:
                 connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
             for table, rows in wanted.rows.items():

@@ -1,4 +1,4 @@
-"""Looks for words in every byte of every file below a folder; and a rig that has all indexes and a language model."""
+"""Searches all bytes of all files in a folder for words, and provides a rig with all indexes and a language model."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ SENTENCE = re.compile(r"The (\w+) (is|lives) ([^.]*)\.")
 
 
 def found(folder: Path, words: Iterable[str]) -> dict[str, list[str]]:
-    """Name the files in which each word stands, in any of its spellings; words that stand nowhere are left out.
+    """Return the files that contain each word, in any encoding or case. Words that occur nowhere are left out.
 
-    FTS5 writes of a word only what its neighbour does not begin with: look for the end of a word that begins rarely.
+    FTS5 stores only the part of a word that differs from the word before it. So search for the end of a word whose
+    beginning is rare.
     """
     forms = {word: [word.lower().encode(encoding) for encoding in ENCODINGS] for word in words}
     places: dict[str, list[str]] = {}
@@ -41,7 +42,7 @@ def found(folder: Path, words: Iterable[str]) -> dict[str, list[str]]:
 
 
 def speak(prompt: dict[str, Any]) -> str:
-    """Be the language model of a whole base: find what is marked, ask about sentences, merge by repeating."""
+    """Act as the language model: return marked entities, make questions from sentences, merge by repeating."""
     task, text = (prompt["messages"][place]["content"] for place in (0, -1))
     if "knowledge graph" in task:
         entities = [{"name": name, "kind": kind, "description": about} for name, kind, about in ENTITY.findall(text)]
@@ -60,7 +61,7 @@ def speak(prompt: dict[str, Any]) -> str:
 
 
 class WholeRig(Rig):
-    """A base with every index, a language model, and embeddings that are paid for, all in one folder."""
+    """A base with every index, a language model and paid embeddings, all in one folder."""
 
     def __init__(self, folder: Path, clock: FakeClock, paid: PaidProvider) -> None:
         paid.reply = speak
@@ -84,7 +85,7 @@ class WholeRig(Rig):
         self.work()
 
     def tend(self) -> None:
-        """Sweep as a worker's reconciler does, and do what it asks for."""
+        """Run garbage collection as a reconciler does, and carry out the work that it requests."""
         for _ in range(3):
             self.library.sweep(500)
             self.work()

@@ -1,7 +1,7 @@
-"""An index outside our database, as a package of somebody else would bring it: rows in an SQLite file of its own.
+"""An index outside our database, as a third-party package could provide it, with its rows in its own SQLite file.
 
-Nothing here knows of slots, fences or transactions of ours. A row is named by chunk and recipe and is written if
-absent, which is all that a store outside has to promise.
+It knows nothing about our slots, fences or transactions. It identifies a row by chunk and recipe, and writes the row
+only if it is absent. An external store has to guarantee no more than that.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ WORD = re.compile(r"\w+")
 
 
 def nothing() -> None:
-    """Let a write go on."""
+    """Do nothing: the default for `before_write` and `before_prepare`."""
 
 
 class OutsideIndex:
-    """Finds chunks by how many words of the query they say."""
+    """Ranks chunks by the number of query words they contain."""
 
     kind = "outside"
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.version = 1
-        self.before_write: Callable[[], None] = nothing  # a test may come between the check and the write
+        self.before_write: Callable[[], None] = nothing  # lets a test act between the check and the write
         self.before_prepare: Callable[[], None] = nothing
         self.closed = False
         with closing(self._open()) as store, store:
@@ -56,13 +56,13 @@ class OutsideIndex:
         have = {chunk for (chunk,) in self._run("SELECT chunk FROM rows WHERE recipe = ?", recipe.id)}
         return [chunk for chunk in chunks if chunk not in have]
 
-    def prepare(self, works: Sequence[Work]) -> None:  # noqa: ARG002 - nothing is better done together
+    def prepare(self, works: Sequence[Work]) -> None:  # noqa: ARG002 - there is nothing to prepare
         self.before_prepare()
 
     def fill(self, work: Work) -> Mapping[int, WorkError]:
         for piece in work.pieces:
             work.task.checkpoint(stage="writing outside")
-            self.before_write()  # whatever happens here, the store knows nothing of it
+            self.before_write()  # the store does not see what happens here
             self._run("INSERT OR IGNORE INTO rows VALUES (?, ?, ?)", work.recipe.id, piece.chunk, piece.whole)
         return {}
 
@@ -85,11 +85,11 @@ class OutsideIndex:
         return [chunk for (chunk,) in self._run(found, recipe.id, after, limit)]
 
     def forget(self, recipe: Recipe) -> None:
-        """Remove what is left of a recipe."""
+        """Remove all rows of a recipe."""
         self._run("DELETE FROM rows WHERE recipe = ?", recipe.id)
 
     def tend(self, recipe: Recipe) -> None:
-        """Nothing needs to be kept quick."""
+        """Do nothing: this index needs no maintenance."""
 
     def close(self) -> None:
         self.closed = True
@@ -103,7 +103,7 @@ class OutsideIndex:
 
 
 def install(rig: Rig, path: Path) -> OutsideIndex:
-    """Add the index to a rig, by the door that plug-ins use."""
+    """Add the index to a rig in the way plug-ins are added."""
     index = OutsideIndex(path)
     library = rig.library
     library.indexes = IndexRegistry(library.indexes._tools, library.catalog, more={index.kind: index})

@@ -1,10 +1,11 @@
 """A pytest plugin that runs tests in processes forked from one parent: `pytest -p tests.support.forks --forks 4`.
 
-The parent imports and collects once. Processes that start from nothing would each import the same modules and collect
-the same thousands of tests, and in a clean clone each would compile them, too.
+The parent imports and collects once. Independent processes would each import the same modules and collect the same
+thousands of tests, and in a clean clone each would also compile them.
 
-The parent hands out batches. A file whose tests share a fixture of the module, such as a server with a browser, is one
-batch. If a test ends its process, that test has failed and a new process does the rest of the batch.
+The parent hands out batches of tests. All tests of a file are one batch if they share a fixture of module scope, such
+as a server with a browser. If a process dies during a test, that test fails and a new process runs the rest of the
+batch.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ if TYPE_CHECKING:
     from _pytest.capture import CaptureManager
     from _pytest.terminal import TerminalReporter
 
-BATCH = 4  # tests of a file that are handed out together
+BATCH = 4  # number of tests of a file in one batch
 
 
 class ForkHooks:
-    """What other plugins can do after the fork."""
+    """Hooks that other plugins can implement."""
 
     @pytest.hookspec
     def pytest_after_fork(self, session: pytest.Session, name: str) -> None:
-        """Replace in a test process what it must not share with others."""
+        """Replace resources that a test process must not share with other processes."""
 
 
 @dataclass(kw_only=True)
 class Worker:
-    """A test process, as the parent knows it."""
+    """The parent's record of a test process."""
 
     pid: int
     link: Connection[Any, Any]
-    batch: deque[int]  # of tests that it has not finished; the first is running
+    batch: deque[int]  # numbers of the unfinished tests; the first one is running
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,16 +63,16 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     config = session.config
     if not config.option.forks or config.option.collectonly or (session.testsfailed and not session.items):
-        return None  # pytest's own loop does that
+        return None  # use pytest's own loop
     reporter = cast("TerminalReporter | None", config.pluginmanager.get_plugin("terminalreporter"))
     if reporter is not None:
-        reporter.showfspath = False  # tests of several files report in turn
+        reporter.showfspath = False  # reports of several files arrive interleaved
     Parent(session).run(config.option.forks)
     return True
 
 
 def batches(items: list[pytest.Item]) -> Iterator[deque[int]]:
-    """Divide tests, by their numbers; those that take longest come first, so that short ones fill the end."""
+    """Divide the tests into batches of numbers. Long batches come first, so that short ones fill the end."""
     files = [list(numbers) for _, numbers in groupby(range(len(items)), lambda number: items[number].path)]
     whole = [file for file in files if any(shares_its_module(items[number]) for number in file)]
     yield from map(deque, whole)
@@ -81,13 +82,13 @@ def batches(items: list[pytest.Item]) -> Iterator[deque[int]]:
 
 
 def shares_its_module(item: pytest.Item) -> bool:
-    """Whether a test uses a fixture that lives as long as its module."""
+    """Return whether a test uses a fixture of module scope."""
     known = cast("Any", item)._fixtureinfo.name2fixturedefs
     return any(found[-1].scope == "module" for found in known.values())
 
 
 class Parent:
-    """Forks the test processes, hands out batches and passes reports on."""
+    """Forks the test processes, hands out batches and forwards their reports."""
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
@@ -97,7 +98,6 @@ class Parent:
         self._made = 0
 
     def run(self, processes: int) -> None:
-        """Run every test."""
         try:
             for _ in range(min(processes, len(self._left))):
                 self._fork()
@@ -110,17 +110,19 @@ class Parent:
                     raise self._session.Interrupted(self._session.shouldstop)
         finally:
             for worker in self._workers.values():
-                worker.link.close()  # the process ends before its next test
+                worker.link.close()  # the process exits before its next test
             for worker in self._workers.values():
                 os.waitpid(worker.pid, 0)
 
     def _fork(self) -> None:
         capture = cast("CaptureManager", self._session.config.pluginmanager.getplugin("capturemanager"))
-        capture.stop_global_capturing()  # parent and child would write into the same file
+        capture.stop_global_capturing()  # otherwise parent and child write into the same file
         ours, theirs = Pipe()
         self._made += 1
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads; only NumPy's, and it handles forks
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # the only other threads are NumPy's, which handles forks
             pid = os.fork()
         capture.start_global_capturing()
         capture.suspend_global_capture()  # until a test runs
@@ -141,7 +143,7 @@ class Parent:
         if word == "more":
             batch = self._left.popleft() if self._left else deque[int]()
             worker.batch += batch
-            with suppress(BrokenPipeError):  # it has just ended; then the next word of it is its end
+            with suppress(BrokenPipeError):  # the process has just ended; the next recv reports that
                 worker.link.send(list(batch))
         elif word == "done":
             worker.batch.popleft()
@@ -176,7 +178,7 @@ class Parent:
 
 
 class Messenger:
-    """Sends what happens in a test process to the parent."""
+    """Sends reports and warnings of a test process to the parent."""
 
     def __init__(self, session: pytest.Session, link: Connection[Any, Any]) -> None:
         self._session = session
@@ -194,17 +196,17 @@ class Messenger:
         self._link.send(("warning", {"warning_message": text, **more}))
 
     def more(self) -> list[int]:
-        """Return the next batch; empty at the end."""
+        """Return the next batch. It is empty when no tests are left."""
         self._link.send(("more", None))
         batch: list[int] = self._link.recv()
         return batch
 
     def run(self) -> None:
-        """Run batches until there are none left."""
+        """Run batches until none are left."""
         items, hook = self._session.items, self._session.config.hook
         batch = self.more()
         while batch:
-            following = batch[1:] or self.more()  # the next test decides which fixtures stay
+            following = batch[1:] or self.more()  # pytest needs the next test to decide which fixtures to keep
             item, after = items[batch[0]], items[following[0]] if following else None
             hook.pytest_runtest_protocol(item=item, nextitem=after)
             self._link.send(("done", None))
@@ -212,7 +214,7 @@ class Messenger:
 
 
 def work(session: pytest.Session, link: Connection[Any, Any], name: str) -> NoReturn:
-    """Be a test process."""
+    """Run tests as a test process, and exit."""
     config, code = session.config, 1
     try:
         config.pluginmanager.unregister(name="terminalreporter")
@@ -220,15 +222,15 @@ def work(session: pytest.Session, link: Connection[Any, Any], name: str) -> NoRe
         config.pluginmanager.register(messenger, "messenger")
         config.hook.pytest_after_fork(session=session, name=name)
         messenger.run()
-        config.hook.pytest_unconfigure(config=config)  # finds exceptions that garbage raises
+        config.hook.pytest_unconfigure(config=config)  # reports exceptions raised during garbage collection
         code = 0
     except (BrokenPipeError, EOFError, ConnectionResetError):
-        pass  # the parent has ended, or wants no more
-    except BaseException:  # noqa: BLE001 - whatever it is, the parent must say it
+        pass  # the parent has ended or closed the connection
+    except BaseException:  # noqa: BLE001 - the parent must report every error
         link.send(("broken", traceback.format_exc()))
-        code = 0  # reported
+        code = 0  # the error is already reported
     finally:
-        with suppress(BaseException):  # after an interrupt, fixtures still hold servers
+        with suppress(BaseException):  # after an interrupt, fixtures may still hold servers
             cast("Any", session)._setupstate.teardown_exact(None)
         sys.stdout.flush()
         sys.stderr.flush()

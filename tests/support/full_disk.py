@@ -1,6 +1,6 @@
-"""Runs in a process with a mount namespace of its own: adds documents on a small disk until their rows do not fit.
+"""Adds documents on a small disk until their rows do not fit. It runs in a process with its own mount namespace.
 
-`python -m tests.support.full_disk FOLDER` prints what each way of adding raised, and which files and rows were there
+`python -m tests.support.full_disk FOLDER` prints the error of each way to add a document, and the files and rows
 before and after.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def mount(folder: Path) -> None:
-    """Make a disk of four megabytes."""
+    """Mount a disk of four megabytes."""
     folder.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -35,7 +35,7 @@ def mount(folder: Path) -> None:
 
 
 def fill(folder: Path) -> None:
-    """Fill the disk until there is room for a small file and not for what SQLite writes in one transaction."""
+    """Fill the disk so that a small file still fits, but not the pages that SQLite writes in one transaction."""
     free = os.statvfs(folder)
     (folder / "filler").write_bytes(bytes(free.f_bavail * free.f_frsize - 3 * 4096))
 
@@ -54,7 +54,7 @@ def outcome(write: Callable[[], object]) -> str:
 
 
 def main(folder: Path) -> None:
-    """Fill the disk, write, make room, and write again."""
+    """Fill the disk, write, free space, and write again."""
     mount(folder)
     rig = Rig(f"sqlite:///{folder / 'holdfast.db'}", folder / "blobs", FakeClock(), indexes=("fulltext",))
     library = LocalService(rig.library, local_caller())

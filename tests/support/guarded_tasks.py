@@ -1,7 +1,7 @@
-"""A Celery app with one guarded task, as the acceptance tests run it; all it needs to know is in the environment.
+"""A Celery app with one guarded task for the acceptance tests. It reads its settings from the environment.
 
-Each attempt leaves a receipt, as a paid provider would, and keeps its result in a file outside the database that is
-named by its fence. A reader asks the guard which one to read.
+Each attempt records a payment, as a paid provider would, and writes its result to a file outside the database whose
+name contains the fence. The guard decides which file is served.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ guard = Guard(
 
 
 def note(name: str, **facts: Any) -> None:
-    """Append a line to a file that all processes share."""
+    """Append a JSON line to a file that all processes share."""
     line = json.dumps({**facts, "process": os.getpid(), "at": time.time()}) + "\n"
     with (FOLDER / name).open("ab", buffering=0) as file:
         file.write(line.encode())
@@ -60,7 +60,7 @@ def tell(end: Finished) -> None:
 def index(
     run: Run, document: str, *, text: str = "", held: bool = False, deaf: bool = False, poison: bool = False
 ) -> str:
-    """Pay, work until the test lets it end, with checkpoints (`held`) or without (`deaf`), and write the result."""
+    """Pay, wait until the test releases it, with checkpoints (`held`) or without (`deaf`), and write the result."""
     note("paid", key=document, generation=run.generation, fence=run.fence)
     if poison:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Documents, indexes and a worker in one process, on either database."""
+"""A base with documents, indexes and a worker in one process, on either database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Rig:
-    """A base with a worker; nothing happens unless a test says so."""
+    """A base and a worker. Work runs only when a test starts it."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Rig:
         self.worker = self.hire("worker")
 
     def hire(self, holder: str) -> Executor:
-        """Make one more worker."""
+        """Create another worker."""
         return Executor(
             self.store,
             self.indexers,
@@ -62,38 +62,37 @@ class Rig:
         )
 
     def put(self, name: str, text: str | bytes, **more: Any) -> ItemReply:
-        """Put in one document."""
+        """Add or replace one document."""
         content = text.encode() if isinstance(text, str) else text
         return self.library.adder.put(self.base, [Upload(name, content)], **more)[0]
 
     def work(self, batch: int = 100) -> None:
-        """Work until there is nothing to do now."""
+        """Run the worker until no slot can be claimed."""
         while self.worker.run_next(batch):
             pass
 
     def index(self, name: str, text: str | bytes) -> Owner:
-        """Put in a document and work on it."""
+        """Add a document and build its slots."""
         self.put(name, text)
         self.work()
         return self.owner(name)
 
     def delete(self, *names: str) -> list[ItemReply]:
-        """Delete documents."""
         return self.library.remover.delete(self.base, [self.library.items.find(self.base, name).id for name in names])
 
     def ask(self, name: str, operation: Operation) -> ItemReply:
-        """Ask for something about a document that is there."""
+        """Request an operation on an existing document."""
         items = [self.library.items.find(self.base, name).id]
         if operation is Operation.REINDEX:
             return self.library.operations.reindex(self.base, items)[0]
         return self.library.operations.request(self.base, items, Action(operation))[0]
 
     def owner(self, name: str) -> Owner:
-        """Read what is known of a document."""
+        """Return the owner of a document, with its slots."""
         return self.store.owner(self.base.key, self.library.items.find(self.base, name).key)
 
     def children(self, base: Base, parent: int = 0) -> list[Item]:
-        """Read what a container holds, or a base itself, in the order in which it came."""
+        """Return the items in a container or at the top of a base, in the order in which they were added."""
         with self.store.database.reading() as tx:
             rows = tx.run_sql(
                 f"SELECT id FROM library_items WHERE base_id = {base.id} AND parent_id = {parent} AND deleting = 0"  # noqa: S608
@@ -101,35 +100,34 @@ class Rig:
             return sorted(read_items(tx, [id_ for (id_,) in rows]), key=lambda item: item.id)
 
     def slot(self, name: str, kind: str) -> Slot:
-        """Read one of its slots."""
+        """Return one slot of a document."""
         found = self.owner(name).slot(kind)
         assert found is not None
         return found
 
     def find(self, query: str, kind: str = "fulltext", limit: int = 100) -> list[Hit]:
-        """Ask one channel."""
+        """Search one channel."""
         return self.library.searcher.search_channel(self.base, kind, query, limit)
 
     def sweep(self) -> None:
-        """Sweep until nothing is left to sweep."""
+        """Run the garbage collector until it finds nothing."""
         sweeper = self.library.indexes.garbage_collector()
         while sweeper.collect():
             pass
 
     def count(self, table: str) -> int:
-        """Count the rows of a table, of the slots or of the library."""
+        """Count the rows of a table, named with or without the prefix `library_`."""
         name = f"library_{table}" if f"library_{table}" in metadata.tables else table
         with self.store.database.reading() as tx:
-            found: int = tx.run_sql(f"SELECT count(*) FROM {name}")[0][0]  # noqa: S608 - a test's own
+            found: int = tx.run_sql(f"SELECT count(*) FROM {name}")[0][0]  # noqa: S608 - constants of the tests
             return found
 
     def rows(self, kind: str) -> list[int]:
-        """Name the chunks that have a row in an index, whatever it was made by."""
+        """Return the chunks that have a row in an index, for any recipe."""
         found: list[int] = []
         for recipe in self.library.indexes.recipes(self.base, kind):
             found += self.library.indexes[kind].scan(recipe, 0, 1_000_000)
         return sorted(found)
 
     def close(self) -> None:
-        """Close the database."""
         self.store.close()

@@ -1,4 +1,4 @@
-"""The real server on a free port, in a thread of the test, beside a worker that works when the test says so."""
+"""The real HTTP server on a free port, in a thread of the test. Its worker runs only when the test starts it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ API = "/api/v1"
 
 
 class HttpSite:
-    """A server on a rig's library."""
+    """A server for the library of a rig."""
 
     def __init__(
         self, rig: Rig, *, needs_key: bool = False, pages: Callable[[FastAPI], None] | None = None, **settings: Any
@@ -56,25 +56,25 @@ class HttpSite:
         self._thread.start()
         self.http = httpx2.Client(base_url=self.address + API, timeout=PATIENCE_SECONDS, trust_env=False, verify=False)
         with suppress(httpx2.HTTPError):
-            self.http.get("/about")  # returns when it serves
+            self.http.get("/about")  # returns once the server answers
 
     def _serve(self, started: threading.Event) -> None:
         started.set()
         self._server.run(sockets=[self._listening])
 
     def key(self, scope: str = "read", *bases: str, name: str = "tester") -> dict[str, str]:
-        """Make a key, and return the header that shows it."""
+        """Create a key and return the header that contains it."""
         ids = [self.rig.library.catalog.find_base(base).id for base in bases] if bases else None
         _, secret = self.rig.library.keys.create(name, scope, ids)  # type: ignore[arg-type]
         return {"Authorization": f"Bearer {secret}"}
 
     def upload(self, name: str, text: str, base: str = "shelf", **more: Any) -> httpx2.Response:
-        """Upload one file, as the body of a request."""
+        """Upload one file as a request body."""
         more.setdefault("params", {})["name"] = name
         return self.http.post(f"/bases/{base}/documents", content=text.encode(), **more)
 
     def index(self, name: str, text: str, base: str = "shelf") -> int:
-        """Upload a file and have it indexed; return the document."""
+        """Upload a file, index it and return the id of the document."""
         answer = self.upload(name, text, base)
         assert answer.status_code == 202, answer.text
         self.rig.work()
@@ -82,7 +82,6 @@ class HttpSite:
         return document
 
     def close(self) -> None:
-        """End the server."""
         self.http.close()
         self.served.draining.set()
         self.served.feed.close()
@@ -91,7 +90,7 @@ class HttpSite:
 
 
 def problem(answer: httpx2.Response) -> dict[str, Any]:
-    """Return the problem that an answer tells, and see that it is a whole one."""
+    """Return the problem document of a response, after checking that it is complete."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     body: dict[str, Any] = json.loads(answer.text)
     assert body["status"] == answer.status_code

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Recorded:
-    """One request: what was sent, and what became known of its cost."""
+    """One request: its texts, and the cost that was reported for it."""
 
     model: str
     texts: tuple[str, ...]
@@ -42,7 +42,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class Recorder:
-    """A meter that remembers every request and stops none."""
+    """A meter that records every request and refuses none."""
 
     requests: list[Recorded] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class Recorder:
 
 
 class Connected:
-    """A provider with a recorder as its meter; also has what the provider has that is not called through a meter."""
+    """A provider with a recorder as its meter. Attributes that the metered one lacks come from the raw provider."""
 
     def __init__(self, raw: UnmeteredProvider) -> None:
         self.raw = raw

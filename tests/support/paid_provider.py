@@ -1,17 +1,17 @@
-"""A paid provider for tests: a real HTTP server on loopback that speaks OpenAI's wire format and keeps the bill.
+"""A fake paid provider: a real HTTP server on loopback that uses OpenAI's wire format and keeps a bill.
 
     with PaidProvider() as paid:
         endpoint = Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model)
-        paid.next(RATE_LIMITED, SHORT)        # the next two calls fail so, in the order of their arrival
-        paid.always(DOWN)                     # every call fails so, until `always(None)`
-        paid.refuses["poison"] = REFUSED      # every call with this word in a text fails so
-        paid.stall(); paid.await_calls(3); paid.release()   # calls wait at a gate, and the test for calls
+        paid.next(RATE_LIMITED, SHORT)        # the next two calls fail with these faults, in order of arrival
+        paid.always(DOWN)                     # every call fails with this fault, until `always(None)`
+        paid.refuses["poison"] = REFUSED      # every call with this word in a text fails with this fault
+        paid.stall(); paid.await_calls(3); paid.release()   # calls wait at a gate, and the test waits for calls
         paid.bill.texts["some text"]          # how often this text was paid for
 
-Any process may call it by its address; the test that started it commands it and reads the bill. Vectors are made from
+Any process can call it by its address. The test that started it controls it and reads the bill. Vectors are made from
 a hash of the text (`vector_of`), chat answers by `paid.reply`.
 
-An answer is paid for when the provider has done the work: also if it then arrives broken, late or not at all. A call
+A call is paid once the provider has done the work, even if the answer then arrives broken, late or not at all. A call
 that is rejected with an error is not on the bill.
 """
 
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One way to fail: an error with a status, or a twist to a good answer."""
+    """One way to fail: an error status, or a defect (`twist`) in a successful answer."""
 
     status: int = 200
     code: str | None = None
@@ -51,9 +51,9 @@ class Fault:
     twist: str = ""
 
 
-FINE = Fault()  # no fault, whatever else is commanded
+FINE = Fault()  # no fault, whatever other faults are set
 
-# Rejected, and not paid.
+# Rejected and not paid.
 RATE_LIMITED = Fault(status=429, code="rate_limit_exceeded", type="requests", retry_after="7")
 OUT_OF_QUOTA = Fault(status=429, code="insufficient_quota", type="insufficient_quota")
 BAD_KEY = Fault(status=401, code="invalid_api_key", type="invalid_request_error")
@@ -66,65 +66,65 @@ AGAINST_POLICY = Fault(status=400, code="content_policy_violation", type="invali
 UNCLEAR = Fault(status=400, type="invalid_request_error")
 BROKEN = Fault(status=500, type="server_error")
 DOWN = Fault(status=503, type="server_error")
-TEAPOT = Fault(status=418)  # a status that nobody has a meaning for
+TEAPOT = Fault(status=418)  # a status without a defined meaning
 
-# Paid, and spoilt on the way.
-DROPPED = Fault(twist="dropped")  # the connection ends before the answer; a stream in its middle
-MALFORMED = Fault(twist="malformed")  # JSON that ends too early
-NOT_JSON = Fault(twist="not_json")  # the page of some proxy
+# Paid, but damaged in transit.
+DROPPED = Fault(twist="dropped")  # the connection closes before the answer, or in the middle of a stream
+MALFORMED = Fault(twist="malformed")  # truncated JSON
+NOT_JSON = Fault(twist="not_json")  # an HTML page, as from a proxy
 # Embeddings.
 SHORT = Fault(twist="short")  # the last vector is missing
-REORDERED = Fault(twist="reordered")  # the last first, and `index` says so: nothing is wrong
-WRONG_INDEXES = Fault(twist="wrong_indexes")  # one index twice
+REORDERED = Fault(twist="reordered")  # in reverse order with correct `index` values, which is valid
+WRONG_INDEXES = Fault(twist="wrong_indexes")  # an index that is repeated or out of range
 NOT_A_NUMBER = Fault(twist="nan")
 INFINITE = Fault(twist="infinite")
 TOO_LARGE = Fault(twist="too_large")  # a number beyond float32
 WRONG_DIMENSION = Fault(twist="wrong_dimension")  # every vector is too short
 RAGGED = Fault(twist="ragged")  # one vector is too short
 # Chat.
-FILTERED = Fault(twist="filtered")  # the model stopped itself
-DECLINED = Fault(twist="declined")  # the model refuses in its own words
-CUT = Fault(twist="cut")  # the limit of tokens was reached
-UNFINISHED = Fault(twist="unfinished")  # a stream that ends in good order and never says why
-SILENT = Fault(twist="silent")  # an answer without words
+FILTERED = Fault(twist="filtered")  # the content filter stopped the model
+DECLINED = Fault(twist="declined")  # the model refuses with a message
+CUT = Fault(twist="cut")  # the token limit was reached
+UNFINISHED = Fault(twist="unfinished")  # a stream that ends normally but without a finish reason
+SILENT = Fault(twist="silent")  # an answer without text
 FAILED_IN_STREAM = Fault(twist="failed_in_stream", code="insufficient_quota", type="insufficient_quota")
 
 
 @dataclass(slots=True)
 class Bill:
-    """What the provider was asked and is paid for."""
+    """The calls that the provider received, and the work that it charges for."""
 
-    calls: int = 0  # all, also the rejected
-    paid: int = 0  # calls that were answered, and are paid for
-    texts: Counter[str] = field(default_factory=Counter)  # embedded, each as often as it is paid for
-    prompts: Counter[str] = field(default_factory=Counter)  # completed, by the text of the user
+    calls: int = 0  # all calls, including rejected ones
+    paid: int = 0  # calls that were answered and are charged
+    texts: Counter[str] = field(default_factory=Counter)  # embedded texts, and how often each is charged
+    prompts: Counter[str] = field(default_factory=Counter)  # last message of each chat call
     tokens: int = 0
     most_at_once: int = 0
 
 
 def vector_of(text: str, dimension: int = 8) -> list[float]:
-    """Return the vector of a text: numbers of [-1, 1) that float32 holds exactly."""
+    """Return the vector of a text: numbers in [-1, 1) that float32 represents exactly."""
     return [byte / 128 - 1 for byte in hashlib.shake_256(text.encode()).digest(dimension)]
 
 
 def unpaid() -> str:
-    """Return a text that no test has paid for yet; a vector that is kept would hide a fault of the provider."""
+    """Return a text that no test has embedded yet, because a cached vector would hide a fault of the provider."""
     return f"# Number\n\nText number {uuid4().hex}."
 
 
 def tokens_of(text: str) -> int:
-    """Return how many tokens a text is counted as."""
+    """Return the number of tokens that the bill counts for a text."""
     return len(text) // 4 + 1
 
 
 def echo(request: Json) -> str:
-    """Answer a chat request when the test says nothing else: always the same to the same messages."""
+    """Return the default answer to a chat request. It is always the same for the same messages."""
     said = hashlib.sha256(json.dumps(request["messages"]).encode()).hexdigest()[:12]
     return json.dumps({"answer": said}) if "response_format" in request else f"The answer is {said}."
 
 
 class PaidProvider:
-    """The server; it listens inside `with`."""
+    """The server. It runs inside `with`."""
 
     key = "sk-paid"
     embedding_model = "embedder"
@@ -133,13 +133,13 @@ class PaidProvider:
     def __init__(self, *, dimension: int = 8) -> None:
         self.dimension = dimension
         self.bill = Bill()
-        self.requests: deque[Json] = deque(maxlen=1000)  # the last bodies, as they came
-        self.refuses: dict[str, Fault] = {}  # word in a text or prompt -> how the whole call is rejected
-        self.rejects: set[str] = set()  # parameters and kinds of response_format that this endpoint does not know
-        self.longest: int | None = None  # characters of a text
-        self.most_texts: int | None = None  # of a call
-        self.authorization = f"Bearer {self.key}"  # that every call must show
-        self.only_floats = False  # base64 is ignored, as some endpoints do
+        self.requests: deque[Json] = deque(maxlen=1000)  # the last request bodies, unchanged
+        self.refuses: dict[str, Fault] = {}  # word in a text or prompt -> the fault that rejects the whole call
+        self.rejects: set[str] = set()  # parameters and kinds of response_format that this endpoint does not support
+        self.longest: int | None = None  # most characters of a text
+        self.most_texts: int | None = None  # most texts of a call
+        self.authorization = f"Bearer {self.key}"  # header that every call must have
+        self.only_floats = False  # ignore encoding_format=base64, as some endpoints do
         self.reply: Callable[[Json], str] = echo
         self._next: deque[Fault] = deque()
         self._always: Fault | None = None
@@ -148,7 +148,7 @@ class PaidProvider:
         self._gate = threading.Event()
         self._gate.set()
         self._stall_seconds: float | None = None
-        self.crashes: list[BaseException] = []  # of this server, shown at its end
+        self.crashes: list[BaseException] = []  # errors in this server, raised when it ends
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
 
@@ -171,33 +171,31 @@ class PaidProvider:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def next(self, *faults: Fault) -> None:
-        """Let the next calls fail in these ways, one each."""
+        """Make the next calls fail with these faults, one each."""
         with self._changed:
             self._next.extend(faults)
 
     def always(self, fault: Fault | None) -> None:
-        """Let every call fail in this way, after those that `next` has named; None ends it."""
+        """Make every call fail with this fault, after the faults of `next`. None ends this."""
         self._always = fault
 
     def stall(self, seconds: float | None = None) -> None:
-        """Let calls wait before they are answered: until `release`, or each for at most so many seconds."""
+        """Delay all answers until `release`, or each by at most this many seconds."""
         self._stall_seconds = seconds
         self._gate.clear()
 
     def release(self) -> None:
-        """Answer all calls that wait, and let nobody wait any more."""
+        """Answer all waiting calls, and delay no more calls."""
         self._gate.set()
 
     def await_calls(self, count: int) -> None:
-        """Wait until so many calls are under way at once."""
+        """Wait until this many calls are in progress at the same time."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._inside >= count, PATIENCE_SECONDS):
                 raise TimeoutError(f"{self._inside} calls instead of {count}")
 
-    # ---------------------------------------------------------------- one call, from its arrival to its answer
-
     def arrive(self, request: Json) -> Fault | None:
-        """Count a call, let it wait if calls wait, and name the fault that meets it."""
+        """Count a call, wait if calls are delayed, and return the fault that the test set for this call."""
         with self._changed:
             self.bill.calls += 1
             self._inside += 1
@@ -213,7 +211,7 @@ class PaidProvider:
             self._inside -= 1
 
     def rejection(self, path: str, request: Json, key: str) -> Fault | None:
-        """Name what is wrong with a call of itself."""
+        """Return the fault of an invalid call, or None if the call is valid."""
         embedding = path == "/v1/embeddings"
         if key != self.authorization:
             return BAD_KEY
@@ -236,7 +234,7 @@ class PaidProvider:
         return next((fault for word, fault in self.refuses.items() if any(word in text for text in texts)), None)
 
     def embeddings(self, request: Json) -> Json:
-        """Do the work of one call for embeddings, and write the bill."""
+        """Carry out one embedding call and put it on the bill."""
         texts = texts_of("/v1/embeddings", request)
         tokens = sum(tokens_of(text) for text in texts)
         with self._changed:
@@ -251,7 +249,7 @@ class PaidProvider:
         return {"object": "list", "data": data, "model": request["model"], "usage": _usage(tokens, 0)}
 
     def completion(self, request: Json) -> Json:
-        """Do the work of one call for chat, and write the bill."""
+        """Carry out one chat call and put it on the bill."""
         text = self.reply(request)
         prompt = texts_of("/v1/chat/completions", request)
         paid = sum(tokens_of(one) for one in prompt), tokens_of(text)
@@ -274,22 +272,22 @@ class _Server(ThreadingHTTPServer):
         self.provider = provider
         super().__init__(("127.0.0.1", 0), _Handler)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - signature of the library
         error = sys.exception()
-        if error is not None and not isinstance(error, OSError):  # a caller that hung up is no news
+        if error is not None and not isinstance(error, OSError):  # a closed connection is not an error of this server
             self.provider.crashes.append(error)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # otherwise each answer on a used connection waits 40 ms for its other half
+    disable_nagle_algorithm = True  # otherwise each answer on a reused connection is delayed by 40 ms
 
     def do_POST(self) -> None:
         provider = cast("_Server", self.server).provider
         length = int(self.headers["Content-Length"])
         body = self.rfile.read(length)
         if len(body) < length:
-            raise ConnectionAbortedError  # the caller hung up before it had said everything
+            raise ConnectionAbortedError  # the caller closed the connection before the body was complete
         request = json.loads(body)
         fault = provider.arrive(request)
         try:
@@ -303,8 +301,8 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             provider.leave()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the library's
-        """Tests read the bill."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - name in the library
+        """Log nothing, because tests read the bill."""
 
     def _reject(self, fault: Fault) -> None:
         error = {"message": "No, for a reason.", "code": fault.code, "type": fault.type, "param": fault.param}
@@ -366,7 +364,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def texts_of(path: str, request: Json) -> list[str]:
-    """Return the texts of a call: what is to be embedded, or what was said, the user last."""
+    """Return the texts of a call: the inputs to embed, or the messages of a chat in order."""
     if path == "/v1/embeddings":
         given = request["input"]
         return [given] if isinstance(given, str) else list(given)
@@ -417,7 +415,7 @@ def _twist_choice(choice: Json, twist: str) -> None:
 
 
 def _events(answer: Json, fault: Fault | None, *, usage: bool) -> Iterator[str]:
-    """Return the events of a streamed answer: a word each, how it ended, and what it costs if that is asked for."""
+    """Yield the events of a streamed answer: one per word, the finish reason, and the usage if requested."""
     choice = answer["choices"][0]
     words = (choice["message"]["content"] or "").split(" ")
     twist = fault.twist if fault else ""

@@ -1,4 +1,4 @@
-"""Programs under test: started, stopped, continued and killed; and waiting, always for a fact and with a deadline."""
+"""Programs under test, which tests start, stop, continue and kill, and a function that waits with a timeout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLL_SECONDS = 0.01
 
 
 def until(fact: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait for a fact."""
+    """Poll until the function returns something true, and fail after a timeout."""
     deadline = time.monotonic() + seconds
     while not fact():
         assert time.monotonic() < deadline, f"waited in vain: {what}"
@@ -35,12 +35,12 @@ def until(fact: Callable[[], object], what: str, seconds: float = PATIENCE_SECON
 
 
 def make_gate(folder: Path, point: str) -> None:
-    """Make the named pipe at which a process meets the test."""
+    """Create the named pipe at which a process waits for the test."""
     os.mkfifo(folder / point)
 
 
 def open_gate(folder: Path, point: str) -> None:
-    """Wait until somebody stands at the gate, and let everybody who does go on."""
+    """Wait until a process waits at the gate, then let all waiting processes continue."""
 
     def opened() -> bool:
         try:
@@ -55,7 +55,7 @@ def open_gate(folder: Path, point: str) -> None:
 
 
 class Running:
-    """A Python program in a process of its own, which ends with the test; settings are its environment."""
+    """A Python program in its own process, which ends with the test. Its settings are passed in the environment."""
 
     def __init__(self, arguments: list[str], log: Path, settings: Mapping[str, object]) -> None:
         self.log = log
@@ -80,14 +80,14 @@ class Running:
         os.kill(self.pid, number)
 
     def ended(self) -> int:
-        """Wait for its end; return the exit status, negative for a signal."""
+        """Wait until the process ends, and return the exit status. It is negative for a signal."""
         try:
             return self._child._process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it did not end; its log:\n{log_tail(self.log)}") from None
 
     def stopped(self) -> None:
-        """Wait until it has stopped itself."""
+        """Wait until the process has stopped itself."""
 
         def is_stopped() -> bool:
             assert self._child.alive, f"it ended instead; its log:\n{log_tail(self.log)}"
@@ -96,13 +96,13 @@ class Running:
         until(is_stopped, "it did not stop itself")
 
     def finish(self) -> int:
-        """End it in good order."""
+        """Stop the process with SIGTERM and return its exit status."""
         self.send(signal.SIGTERM)
         return self.ended()
 
 
 class Program(Running):
-    """`python -m tests.support.worker` with its mode, its folder and the faults it meets."""
+    """`python -m tests.support.worker` with a mode, a folder and the faults to inject."""
 
     def __init__(self, mode: str, folder: Path, *, faults: tuple[Fault, ...] = (), **settings: object) -> None:
         shown = json.dumps([dataclasses.asdict(fault) for fault in faults])
@@ -111,7 +111,7 @@ class Program(Running):
 
 
 def process_state(pid: int) -> str:
-    """Return the letter of a process's state, empty when there is none."""
+    """Return the state letter of a process, or an empty string if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""A rig whose language model writes questions and whose vectors are paid for; cards are made by the same worker."""
+"""A rig whose language model writes questions and whose embeddings are paid. The same worker makes the cards."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SHELVES = (WORDS_PREFIX, VECTORS_PREFIX)
 
 
 def sections(count: int, *, but: Mapping[int, str] | None = None, word: str = "krill") -> str:
-    """Write a text of so many chunks that are each worth one question; some of them differently."""
+    """Return a text of `count` chunks that each yield one question. `but` replaces the text of some chunks."""
     said = {number: f"The {word} of part {number} is one of {count}." for number in range(count)} | dict(but or {})
     return "\n\n".join(f"## Part {number}\n\n{text}" + f" Padding {number}." * 3 for number, text in said.items())
 
 
 def crustaceans(request: dict[str, Any]) -> str:
-    """Write a pair for each sentence about a part; its question has a word that the text has not."""
+    """Return a pair for each sentence about a part. The question has a word that the text does not contain."""
     found = TEXT.search(request["messages"][-1]["content"])
     assert found is not None
     said = PART.findall(found[2])
@@ -40,7 +40,7 @@ def crustaceans(request: dict[str, Any]) -> str:
 
 
 class QuestionRig(Rig):
-    """A base with questions; without a model where the test says so."""
+    """A base with the questions index. With `silent`, it has no language model."""
 
     def __init__(
         self, url: str, folder: Path, clock: FakeClock, paid: PaidProvider, *, silent: bool = False, **base: Any
@@ -61,20 +61,20 @@ class QuestionRig(Rig):
         return index
 
     def kept(self) -> dict[str, int]:
-        """Count all rows that were ever made of questions, in the tables and on the shelves."""
+        """Count the stored rows of questions, in all tables and for all recipes."""
         counts = {table: self.count(table) for table in ("question_chunks", "pairs", "cards")}
         for recipe in self.library.indexes.recipes(self.base, "questions"):
             counts |= {f"{shelf}_{recipe.id}": self._shelved(f"{shelf}_{recipe.id}") for shelf in SHELVES}
         return counts
 
     def missing(self) -> dict[int, str]:
-        """Read which chunks are missing, and why."""
+        """Return the missing chunks with the error code of each."""
         with self.store.database.reading() as tx:
             rows = tx.run_sql("SELECT chunk_id, reason FROM library_missing")
         return {chunk: json.loads(reason)["code"] for chunk, reason in rows}
 
     def chunk(self, word: str) -> int:
-        """Find the chunk that says a word."""
+        """Return the only chunk that contains a word."""
         with self.store.database.reading() as tx:
             ((chunk,),) = [row[:1] for row in tx.run_sql("SELECT id, text FROM library_chunks") if word in row[1]]
         found: int = chunk

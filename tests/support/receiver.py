@@ -1,4 +1,4 @@
-"""Somebody who is told by webhooks: a real server on loopback that keeps what it was sent."""
+"""A receiver of webhooks: a real HTTP server on loopback that records the messages it gets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Message:
         return self.headers["webhook-id"]
 
     def verified(self, secret: str) -> dict[str, object]:
-        """Read it as a receiver does that trusts nobody."""
+        """Verify the signature, as a receiver should, and return the content."""
         read: dict[str, object] = Verifier(secret).verify(self.body, self.headers)
         return read
 
@@ -35,19 +35,19 @@ Said = tuple[int, dict[str, str], bytes]
 
 
 def say(status: int, body: bytes = b"", **headers: str) -> Said:
-    """Make an answer; `_` in the name of a header is a hyphen."""
+    """Return a response. `_` in the name of a header stands for a hyphen."""
     return status, {name.replace("_", "-"): value for name, value in headers.items()}, body
 
 
 @dataclass
 class Receiver:
-    """Answers in turn what it is told to, and then 204."""
+    """Sends the queued `answers` in order, and then 204."""
 
     address: str = "127.0.0.1"
     port: int = 0
     answers: deque[Said] = field(default_factory=deque)
     got: list[Message] = field(default_factory=list)
-    before: Callable[[Message], None] = lambda _: None  # runs before it answers
+    before: Callable[[Message], None] = lambda _: None  # runs before each response
 
     def __enter__(self) -> Self:
         receiver = self
@@ -70,7 +70,7 @@ class Receiver:
                 self.wfile.write(said)
 
             def handle(self) -> None:
-                with suppress(OSError):  # the sender had enough
+                with suppress(OSError):  # the sender closed the connection
                     super().handle()
 
             def log_message(self, *_: object) -> None:

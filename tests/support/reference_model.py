@@ -1,6 +1,7 @@
-"""A reference model of the mechanism: a dictionary and a few rules, without SQL, locks or batches.
+"""A reference model of the engine: a dictionary and a few rules, without SQL, locks or batches.
 
-Highest generation wins, delete beats all, rest is rest. Written from the design, not from the code.
+The highest generation wins, a delete wins over everything, and a settled slot moves only in a new generation. The
+model is written from the design, not from the code.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ModelSlot:
 
     @property
     def whole(self) -> bool:
-        """It serves a complete result: the newest, or an older one whose replacement was cancelled."""
+        """Return whether the slot serves a complete result: the newest, or an older one after a cancelled change."""
         return self.missing == 0 and (self.state == "ready" or (self.state == "cancelled" and self.built > 0))
 
     def rest(self, state: str, *, fenced: bool = False) -> None:
@@ -68,13 +69,13 @@ class ModelOwner:
         return [slot for slot in self.slots.values() if slot.state != "deleting"]
 
     def going(self, kinds: set[str]) -> set[str]:
-        """What a drop of these kinds removes: not what something that stays stands upon."""
+        """Return the kinds that a drop removes: the named ones, except those that a remaining slot needs."""
         live = {slot.kind for slot in self.live}
         stays = self.below(live - kinds)
         return (live & kinds) - stays
 
     def possible(self, wishes: dict[str, str | None]) -> dict[str, str | None]:
-        """What of these wishes does not stand upon something that is just being removed."""
+        """Return the requested kinds that do not depend on a slot that is being removed."""
 
         def stands(kind: str | None) -> bool:
             if kind is None:
@@ -103,18 +104,16 @@ class ModelOwner:
 
 
 class Model:
-    """What the store should hold."""
+    """The expected contents of the store."""
 
     def __init__(self) -> None:
         self.now = 0
         self.jobs = 0
         self.outcomes: dict[int, str | None] = {}
         self.owners: dict[str, ModelOwner] = {}
-        self.pauses: set[str] = set()  # the queue, the base
+        self.pauses: set[str] = set()  # "" for the whole queue, or the name of a base
         self.resumed = 0
-        self.ranked: dict[int, int] = {}  # when the priority of a job was changed
-
-    # -- whoever controls the queue
+        self.ranked: dict[int, int] = {}  # job -> time of its last change of priority
 
     def pause(self, what: str) -> bool:
         changed = what not in self.pauses
@@ -147,8 +146,6 @@ class Model:
         for slot in unsettled:
             slot.priority = priority
         return "accepted"
-
-    # -- whoever asks
 
     def ask(
         self,
@@ -199,7 +196,7 @@ class Model:
         return "skipped" if complete and operation != "force" else "accepted"
 
     def _held_up(self, owner: ModelOwner) -> bool:
-        """Its clean-up waits for a later attempt, and nobody is at it."""
+        """Return whether the clean-up waits for a later attempt and no worker holds any of its slots."""
         slots = owner.slots.values()
         held = any(slot.until is not None and slot.until > self.now for slot in slots)
         return not held and any(slot.due is not None and slot.due > self.now for slot in slots)
@@ -219,7 +216,7 @@ class Model:
         return False
 
     def _wrongly(self, first: ModelSlot, slot: ModelSlot) -> bool:
-        """It went first although nothing was paused and both had the priority they have now."""
+        """Return whether `first` was claimed while nothing was paused and both had their current priority."""
         since = max(self.resumed, self.ranked.get(first.job, 0), self.ranked.get(slot.job, 0))
         return first.claimed_at is not None and first.claimed_at >= since
 
@@ -246,7 +243,7 @@ class Model:
         owner.fingerprint = fingerprint or owner.fingerprint
         self.jobs += 1
         self.outcomes[self.jobs] = None
-        for slot in dropped:  # whoever is active now has what is being removed on its hands
+        for slot in dropped:  # the new job takes over the unfinished removals
             slot.job = self.jobs
         if operation in ("delete", "drop") or (owner.slots and not owner.live):
             self._remove(owner, owner.going(kinds) if operation == "drop" else set(owner.slots))
@@ -273,8 +270,6 @@ class Model:
         slot.wanted, slot.job, slot.state = generation, self.jobs, state
         slot.attempts, slot.due, slot.claimed_at, slot.queued_at = 0, None, None, self.now
         slot.priority = 5
-
-    # -- whoever works
 
     def claim(self, slot: ModelSlot, generation: int) -> bool:
         may = (
@@ -346,10 +341,8 @@ class Model:
             ready = any(slot.state == "ready" for slot in own if slot.kind not in needed)
             self.outcomes[job] = "degraded" if ready else "failed"
 
-    # -- whoever tends
-
     def tend(self) -> None:
-        """Give up what is spent, take what has stalled; who is free and has attempts left is only rung."""
+        """Give up slots without attempts left and release stalled ones. Other due slots would only be rung."""
         for owner in list(self.owners.values()):
             for slot in list(owner.slots.values()):
                 if slot.state not in ("running", "waiting", "deleting") or slot.due is None or slot.due > self.now:

@@ -1,4 +1,4 @@
-"""What a cage is made for: answers that misbehave. Each is asked in a child process, by its name."""
+"""Tasks for tests of the sandbox, most of which misbehave. A child process runs each of them by its name."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ LIMITS = {
 
 
 def prepare() -> None:
-    """Write a file longer than a child may write later, in the temporary folder that the environment names."""
+    """Write a file into TMPDIR that is larger than the limit that later applies to the child."""
     Path(os.environ["TMPDIR"], "library").write_bytes(bytes(1 << 20))
 
 
 def answer(question: Mapping[str, Any]) -> Answer:
-    """Do what the question asks, good or bad."""
+    """Run the task that the question names."""
     deed: Callable[[Mapping[str, Any]], Answer] = globals()[question["do"]]
     return deed(question)
 
 
 def tell(question: Mapping[str, Any]) -> Answer:
-    """Answer, with what can be known in here."""
+    """Return what a child process can find out about itself."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "pid": os.getpid(),
@@ -53,23 +53,23 @@ def tell(question: Mapping[str, Any]) -> Answer:
 
 
 def refuse(_: Mapping[str, Any]) -> Answer:
-    """Refuse in an orderly way."""
+    """Raise a permanent error for this file."""
     raise refusals.encrypted()
 
 
 def put_off(_: Mapping[str, Any]) -> Answer:
-    """Refuse for now."""
+    """Raise a temporary error."""
     raise refusals.file_unavailable()
 
 
 def spoil(_: Mapping[str, Any]) -> Answer:
-    """Answer, and blame every file from now on."""
+    """Answer normally, but report every later file as unreadable."""
     globals()["spoiled"] = True
     return {}, b""
 
 
 def judge(question: Mapping[str, Any]) -> Answer:
-    """Blame a file that is damaged, and any file once this process is spoiled; note who judged."""
+    """Report a damaged file as unreadable, or any file after `spoil`. Record the id of this process."""
     with Path(question["sign"]).open("a") as sign:
         sign.write(f"{os.getpid()}\n")
     if question["damaged"] or spoiled:
@@ -78,56 +78,56 @@ def judge(question: Mapping[str, Any]) -> Answer:
 
 
 def confess(_: Mapping[str, Any]) -> Answer:
-    """Say that this process is broken."""
+    """Report that the reader of this process is broken."""
     raise refusals.reader_broken("PDFium", "it is gone")
 
 
 def fail(_: Mapping[str, Any]) -> Answer:
-    """Fail as no reader should."""
+    """Raise an unexpected error."""
     raise RuntimeError
 
 
 def die(question: Mapping[str, Any]) -> Answer:
-    """Die of a signal, after a last word."""
+    """Write a message to stderr and die by a signal."""
     os.write(2, question.get("saying", "").encode())
     os.kill(os.getpid(), question["signal"])
     raise AssertionError
 
 
 def spin(_: Mapping[str, Any]) -> Answer:
-    """Never answer."""
+    """Loop without end."""
     while True:
         pass
 
 
 def stall(question: Mapping[str, Any]) -> Answer:
-    """Never answer, in native code that keeps the interpreter to itself; tell where we are."""
+    """Block without end in native code that holds the interpreter lock. Record the id of this process first."""
     _sign(question)
     ctypes.PyDLL(None).pause()
     raise AssertionError
 
 
 def breed(question: Mapping[str, Any]) -> Answer:
-    """Start a process and never answer."""
+    """Start a child process and loop without end."""
     child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     Path(question["sign"]).write_text(str(child.pid))
     return spin(question)
 
 
 def hog(question: Mapping[str, Any]) -> Answer:
-    """Take so many bytes, all of them."""
+    """Allocate this many bytes."""
     taken = bytearray(question["bytes"])
     return {"taken": len(taken)}, b""
 
 
 def hesitate(question: Mapping[str, Any]) -> Answer:
-    """Wait at a gate, then die without a word."""
+    """Wait at a gate, then abort without an answer."""
     Path(question["gate"]).read_bytes()
     os.abort()
 
 
 def meet(question: Mapping[str, Any]) -> Answer:
-    """Answer only while the other one is being asked too."""
+    """Answer only while another process runs its task too."""
     for gate, mode in question["gates"]:
         with Path(gate).open(mode):
             pass
@@ -135,7 +135,7 @@ def meet(question: Mapping[str, Any]) -> Answer:
 
 
 def write(question: Mapping[str, Any]) -> Answer:
-    """Write a file."""
+    """Write a file and return the error number if that fails."""
     try:
         Path(question["path"]).write_bytes(bytes(question["bytes"]))
     except OSError as error:
@@ -144,7 +144,7 @@ def write(question: Mapping[str, Any]) -> Answer:
 
 
 def nothing(_: Mapping[str, Any]) -> Any:
-    """Answer what is no answer."""
+    """Return an invalid answer."""
     return ["no", "head"], b""
 
 

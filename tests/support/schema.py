@@ -1,4 +1,4 @@
-"""Every table that the code declares."""
+"""The metadata of every table that the code declares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import holdfast
 from holdfast.db.schema import metadata
 
 for _module in walk_packages(holdfast.__path__, "holdfast."):
-    if _module.name.endswith(".tables"):  # a table is declared when its module is loaded
+    if _module.name.endswith(".tables"):  # importing the module declares its tables
         import_module(_module.name)
 
 __all__ = ["metadata"]

@@ -1,6 +1,6 @@
-"""Work for workers under test: an indexer that writes rows, and named points where a test puts its faults.
+"""An indexer for workers under test that writes rows, and named points at which a test can inject faults.
 
-Everything a worker does is seen from outside: its rows and events in the database, its points in a journal.
+Tests observe a worker from outside: its rows and events in the database, and its points in a journal file.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 KINDS = ("content", "vector", "graph", "cards")
-ROWS = 3  # of each build
-PAUSE_SECONDS = 0.005  # between two looks of a build that is held
+ROWS = 3  # rows of each build
+PAUSE_SECONDS = 0.005  # between two checks of a build that is held
 WHOLE = list(range(ROWS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens at a named point: the n-th time it is passed, or every time for 0."""
+    """The action at a named point: the n-th time it is reached, or every time if `nth` is 0."""
 
     point: str
     action: str  # kill or stop this process, fail the attempt, or meet: wait until the test opens the gate
@@ -46,10 +46,10 @@ class Fault:
 
 
 class Points:
-    """The named points of one process; each passing is a line of the journal: process id and point."""
+    """The named points of one process. Each time one is reached, the journal gets a line: process id and point."""
 
     def __init__(self, folder: Path, faults: tuple[Fault, ...]) -> None:
-        self.still = threading.Lock()  # held by all threads but the main one while they are at the database
+        self.still = threading.Lock()  # threads other than the main thread hold it while they use the database
         self._folder = folder
         self._faults = faults
         self._passed: dict[str, int] = {}
@@ -62,7 +62,7 @@ class Points:
                 self._suffer(fault)
 
     def held(self, owner: str) -> bool:
-        """Tell whether the test wants the build of this owner to go on and on, from checkpoint to checkpoint."""
+        """Return whether the test wants the build of this owner to continue without end, with checkpoints."""
         return (self._folder / f"hold {owner}").exists()
 
     def _suffer(self, fault: Fault) -> None:
@@ -73,13 +73,13 @@ class Points:
         elif fault.action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         else:
-            # A process that is stopped inside a transaction keeps its locks, which is another story.
+            # A process stopped inside a transaction would keep its locks, which is not what these tests examine.
             with self.still:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class StillStore:
-    """A store whose other threads can be kept out of the database."""
+    """A store that can keep all threads but the main one away from the database."""
 
     def __init__(self, store: Store, still: threading.Lock) -> None:
         self._store = store
@@ -98,7 +98,7 @@ class StillStore:
 
 
 class RowIndexer:
-    """Writes a few rows, each in a guarded transaction of its own, with a checkpoint before each."""
+    """Writes a few rows, each in its own guarded transaction, with a checkpoint before each."""
 
     def __init__(self, points: Points) -> None:
         self._points = points
@@ -126,7 +126,7 @@ class RowIndexer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Makes the parts of a process under test; can be pickled, as every maker."""
+    """Creates the parts of a worker process under test. It can be pickled, as every such factory must be."""
 
     settings: Settings
     folder: Path
@@ -150,36 +150,30 @@ class Workshop:
         )
 
 
-# ---------------------------------------------------------------- the journal, for both sides
-
-
 def note(folder: Path, word: str) -> None:
-    """Add a line to the journal; short appends of several processes do not mix."""
+    """Add a line to the journal. Short appends of several processes do not mix."""
     journal = os.open(folder / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.write(journal, f"{os.getpid()} {word}\n".encode())
     os.close(journal)
 
 
 def journal(folder: Path) -> list[tuple[int, str]]:
-    """Read the journal: process id and point, in order."""
+    """Return the lines of the journal in order, as process id and point."""
     path = folder / "journal"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(int(pid), word) for pid, _, word in (line.partition(" ") for line in lines)]
 
 
 def passed(folder: Path, point: str) -> list[int]:
-    """Name the process of each passing of a point."""
+    """Return the process ids that reached a point, in order."""
     return [pid for pid, word in journal(folder) if word == point]
 
 
 def hold(folder: Path, owner: str) -> Path:
-    """Hold the build of an owner until the file is removed."""
+    """Hold the build of an owner until the returned file is removed."""
     path = folder / f"hold {owner}"
     path.touch()
     return path
-
-
-# ---------------------------------------------------------------- what stands in the database
 
 
 def make_rows_table(store: SqlStore) -> None:
@@ -190,18 +184,18 @@ def make_rows_table(store: SqlStore) -> None:
 
 
 def visible(store: SqlStore, slot: Slot) -> list[int]:
-    """Read the rows of the build that a slot serves; the fence of a slot at rest names it."""
+    """Return the rows of the build that a slot serves. The fence of a ready slot identifies its build."""
     assert slot.state is SlotState.READY
     return _rows(store, "slot = :slot AND generation = :generation AND fence = :fence", slot)
 
 
 def all_rows(store: SqlStore, slot: Slot) -> list[int]:
-    """Read every row that was ever written for a slot and not removed."""
+    """Return all rows of a slot that were written and not removed."""
     return _rows(store, "slot = :slot", slot)
 
 
 def _rows(store: SqlStore, condition: str, slot: Slot) -> list[int]:
     shown = {"slot": slot.id, "generation": slot.built, "fence": slot.fence}
-    statement = text(f"SELECT ordinal FROM built_rows WHERE {condition} ORDER BY ordinal")  # noqa: S608 - our own words
+    statement = text(f"SELECT ordinal FROM built_rows WHERE {condition} ORDER BY ordinal")  # noqa: S608 - constants
     with store.database.engine.connect() as connection:
         return list(connection.execute(statement, shown).scalars())

@@ -1,4 +1,4 @@
-"""A web server on loopback that says exactly what a test wants, byte by byte."""
+"""A web server on loopback that sends exactly the bytes that a test wants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Request:
 
 @dataclass
 class Site:
-    """Answers by target; what it was asked is in `asked`. Other addresses of loopback give further sites."""
+    """Answers by request target and records the requests in `asked`. Use other loopback addresses for more sites."""
 
     address: str = "127.0.0.1"
     port: int = 0
@@ -91,14 +91,14 @@ class Site:
 
 
 def reply(body: bytes, *, status: int = 200, mime: str = "text/html", **headers: str) -> bytes:
-    """Write a whole answer; `_` in the name of a header is a hyphen."""
+    """Return a complete response. `_` in the name of a header stands for a hyphen."""
     named = {"content_type": mime, "content_length": str(len(body))} | headers
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in named.items())
     return f"HTTP/1.1 {status} Said\r\n{lines}\r\n".encode() + body
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a certificate for a name that vouches for itself."""
+    """Create a self-signed certificate for a name, and return the paths of the certificate and the key."""
     key, made = folder / "key.pem", folder / "certificate.pem"
     subprocess.run(
         [

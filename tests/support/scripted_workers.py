@@ -1,4 +1,4 @@
-"""Workers and carriers inside a test: executors with scripted indexers, stores that meddle, schedulers that note."""
+"""Test doubles: workers with scripted indexers, stores with replaced methods, and schedulers that record rings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ("content", "vector", "graph", "cards")
 
 
 class Scripted:
-    """An indexer that does what the test says."""
+    """An indexer that calls functions of the test."""
 
     def __init__(self, build: Callable[[Task], BuildResult | None], remove: Callable[[Task], None]) -> None:
         self._build = build
@@ -35,7 +35,7 @@ class Scripted:
 
 
 class Meddling:
-    """A store of which some verbs are the test's."""
+    """A store in which the test replaces some methods."""
 
     def __init__(self, store: SqlStore, **verbs: Callable[..., Any]) -> None:
         unknown = [verb for verb in verbs if not hasattr(store, verb)]
@@ -48,7 +48,7 @@ class Meddling:
 
 
 class Carrier:
-    """A scheduler that only notes what it was given."""
+    """A scheduler that only records the rings it gets."""
 
     def __init__(self, room: int | None = 100) -> None:
         self.carried: list[Ring] = []
@@ -56,7 +56,7 @@ class Carrier:
         self._room = room
 
     def start(self, crew: Worker) -> None:
-        """Start nothing."""
+        """Do nothing: this scheduler runs no workers."""
 
     def room(self, kind: str) -> int | None:  # noqa: ARG002 - the same for every kind
         return self._room
@@ -66,11 +66,11 @@ class Carrier:
         self.carried += rings
 
     def stop(self) -> None:
-        """Stop nothing."""
+        """Do nothing: this scheduler runs no workers."""
 
 
 def raises(error: BaseException) -> Callable[..., Any]:
-    """Make a function that raises this and nothing else."""
+    """Return a function that always raises this error."""
 
     def fail(*_: object) -> Any:
         raise error
@@ -87,7 +87,7 @@ def worker(
     holder: str = "worker",
     reach: Callable[[str], None] = no_failpoint,
 ) -> Executor:
-    """Make a worker for all kinds, without a heartbeat of its own and without luck in its waits."""
+    """Return a worker for all kinds, without a heartbeat thread and without random delays."""
     return Executor(
         cast("Store", store),
         dict.fromkeys(KINDS, Scripted(build, remove)),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def in_proof(item: pytest.Item) -> bool:
-    """Whether a test runs in `make proof`."""
+    """Return whether a test runs in `make proof`."""
     if item.get_closest_marker("proof"):
         return True
     if repeated_on_postgres(item) and "contract" not in item.path.parts:
@@ -30,12 +30,12 @@ def in_proof(item: pytest.Item) -> bool:
 
 
 def starts_much(item: pytest.Item) -> bool:
-    """Whether a test belongs to a suite in which each test starts several programs."""
+    """Return whether a test belongs to a suite in which each test starts several programs."""
     return bool(item.get_closest_marker("celery")) or uses(item, "browser") or "acceptance" in item.path.parts
 
 
 def repeated_on_postgres(item: pytest.Item) -> bool:
-    """Whether the same test runs on SQLite too."""
+    """Return whether the same test also runs on SQLite."""
     callspec = getattr(item, "callspec", None)
     return callspec is not None and any(mark.name == "postgres" for mark in callspec.marks)
 
@@ -44,7 +44,7 @@ def uses(item: pytest.Item, fixture: str) -> bool:
     return fixture in getattr(item, "fixturenames", ())
 
 
-# Every server that tests start, and how to recognise a test that starts it.
+# Every server that tests start, and a function that recognises the tests that start it.
 SERVERS: dict[str, Callable[[pytest.Item], bool]] = {
     "PostgreSQL": lambda item: item.get_closest_marker("postgres") is not None,
     "Valkey": lambda item: uses(item, "valkey"),

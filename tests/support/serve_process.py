@@ -1,4 +1,4 @@
-"""`holdfast serve` in a process of its own, as people run it."""
+"""`holdfast serve` in its own process, as users run it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOVING = {"queued", "indexing", "deleting"}
-LONGEST_WAIT = 60  # seconds that one request may wait
+LONGEST_WAIT = 60  # seconds of one long poll
 
 
 class Serving:
-    """A server in a process of its own."""
+    """A server process and an HTTP client for it. `address` is empty if the server did not start."""
 
     def __init__(self, home: Path, *more: str, port: int = 0, environment: Mapping[str, str] | None = None) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
@@ -45,7 +45,7 @@ class Serving:
             self.address = ""
             return
         self.address = next(word for word in line.split() if word.startswith("http://")).rstrip(".,")
-        # The server ends an idle connection after 5 s; the client must not take one up just then.
+        # The server closes idle connections after 5 s. The client must not reuse one at that moment.
         idle = httpx2.Limits(keepalive_expiry=1)
         self.http = httpx2.Client(
             base_url=f"{self.address}/api/v1",
@@ -60,7 +60,7 @@ class Serving:
         self.errors += list(self.process.stderr)
 
     def add(self, name: str, text: str) -> int:
-        """Add a document, and wait until it is indexed."""
+        """Add a document, wait until it is indexed, and return its id."""
         answer = self.http.post("/bases/sea/documents", params={"name": name}, content=text.encode())
         assert answer.status_code == 202, answer.text
         document: int = answer.json()["replies"][0]["document"]
@@ -69,7 +69,7 @@ class Serving:
         return document
 
     def rested(self, path: str) -> dict[str, Any]:
-        """Wait until a document or a job has come to rest, and return it."""
+        """Wait until a document or a job is settled, and return it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             told: dict[str, Any] = self.http.get(path, params={"wait": LONGEST_WAIT}).raise_for_status().json()
@@ -78,7 +78,7 @@ class Serving:
             assert time.monotonic() < deadline, told
 
     def end(self, number: int = signal.SIGINT) -> int:
-        """End it by a signal; return how it ended."""
+        """End the server with a signal and return its exit code."""
         if self.address:
             self.http.close()
         self.process.send_signal(number)

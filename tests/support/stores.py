@@ -1,4 +1,4 @@
-"""Stores for tests: a SQLite file, or a database of its own on the PostgreSQL that the tests start."""
+"""Stores for tests, on a SQLite file or on a separate database of the PostgreSQL server that the tests start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE = (SlotSpec("cards"),)
 
 
 def open_test_store(url: str, clock: Clock, rules: Rules | None = None, **more: Any) -> SqlStore:
-    """Open a store whose database clock is this clock and whose job ids can be foretold."""
+    """Open a store whose database uses this clock and whose job ids are predictable."""
     numbers = itertools.count(1)
     store = open_store(url, rules=rules or Rules(), clock=clock, **{"ids": lambda: f"job-{next(numbers)}", **more})
     if store.database.engine.dialect.name == "postgresql":
@@ -34,7 +34,7 @@ def open_test_store(url: str, clock: Clock, rules: Rules | None = None, **more: 
 
 
 def follow_clock(store: SqlStore, clock: Clock) -> None:
-    """Make PostgreSQL's clock ours: each transaction begins by telling the database what time it is."""
+    """Make PostgreSQL use this clock: each transaction first sets the current time in the database."""
     with store.database.engine.begin() as connection:
         connection.execute(
             text(
@@ -49,7 +49,7 @@ def follow_clock(store: SqlStore, clock: Clock) -> None:
 
 
 def request(owner: str = "doc", operation: Operation = Operation.INDEX, **more: Any) -> Request:
-    """Make a request for one owner of the base `shelf`; three slots unless said otherwise."""
+    """Return a request for an owner in the base `shelf`, with three slots unless `more` names others."""
     creates = operation in (Operation.INDEX, Operation.FORCE, Operation.CHANGE)
     return Request(
         **{

@@ -1,4 +1,4 @@
-"""A scheduler as somebody else might write it: threads that take rings from a queue in memory."""
+"""A scheduler as a third party could write it: threads that take rings from a queue in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ThreadScheduler:
-    """Pushes rings; whatever is still in its queue when it stops is lost."""
+    """Pushes rings to threads. Rings that are in its queue when it stops are lost."""
 
     def __init__(self, *, workers: int, rings_per_worker: int) -> None:
         self._workers = workers
@@ -55,7 +55,7 @@ class ThreadScheduler:
 
 
 def publish(folder: Path) -> None:
-    """Install this scheduler into a folder, as a package would: by its entry point alone."""
+    """Install this scheduler into a folder as a package would, with only its entry point."""
     package = folder / "thread_scheduler-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: thread-scheduler\nVersion: 1.0\n")

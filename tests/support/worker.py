@@ -1,7 +1,7 @@
-"""A worker program for tests of real processes: `python -m tests.support.worker MODE FOLDER FAULTS`.
+"""A worker program for tests with real processes: `python -m tests.support.worker MODE FOLDER FAULTS`.
 
-Settings come from the environment, as everywhere. MODE is how it finds its work: `looks` in the database, answers
-`rings` that its own reconciler rings, or `serves` with worker processes of its own.
+It reads its settings from the environment. MODE is the way it gets work: `looks` polls the database, `rings` answers
+the rings of its own reconciler, and `serves` starts worker processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A database with programs that work on it, and the audit of what they leave behind."""
+"""A database on which worker programs run, and checks of the state that they leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.stores import DOCUMENT, request
 if TYPE_CHECKING:
     from tests.support.scripted_indexer import Fault
 
-# Short enough to see leases end, long enough for a busy machine.
+# Short enough for leases to expire during a test, long enough for a busy machine.
 SHORT = {
     "lease": "1500ms",
     "heartbeat": "300ms",
@@ -30,7 +30,7 @@ SHORT = {
 
 
 class Shop:
-    """One database, seen from outside the programs that work on it."""
+    """One database, seen from outside the programs that use it."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
@@ -52,11 +52,11 @@ class Shop:
             assert answer.accepted
 
     def quiet(self) -> bool:
-        """Tell whether every request has its outcome."""
+        """Return whether every job has an outcome."""
         return self._count("jobs WHERE outcome IS NULL") == 0
 
     def workers(self, parent: Program) -> list[int]:
-        """Name the worker processes of a program that serves."""
+        """Return the ids of the worker processes of a program in the mode `serves`."""
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
         return [int(pid) for pid in children if "resource_tracker" not in _command(pid)]
 
@@ -71,7 +71,7 @@ class Shop:
         return len(self.events(kind))
 
     def audit(self) -> None:
-        """Nothing is lost and nothing is doubled: every request has one outcome, every slot rests."""
+        """Check that nothing was lost or repeated: each job ended once, and no slot has a holder."""
         assert self._count("jobs WHERE outcome IS NULL") == 0
         assert self._count("slots WHERE holder IS NOT NULL") == 0
         log = self.store.events(limit=100_000)
@@ -83,14 +83,14 @@ class Shop:
         assert set(built.values()) <= {1}
 
     def assert_built_once(self, owner: str) -> None:
-        """What is served is one build, whole: no gap and no double."""
+        """Check that every slot serves one complete build, without missing or duplicate rows."""
         for slot in self.store.owner("shelf", owner).slots:
             assert (slot.state, slot.built) == (SlotState.READY, slot.wanted)
             assert visible(self.store, slot) == WHOLE
 
     def _count(self, what: str) -> int:
         with self.store.database.engine.connect() as connection:
-            found: int = connection.execute(text(f"SELECT count(*) FROM {what}")).scalar_one()  # noqa: S608 - our words
+            found: int = connection.execute(text(f"SELECT count(*) FROM {what}")).scalar_one()  # noqa: S608 - constants
         return found
 
 
