@@ -229,7 +229,7 @@ def restored_base(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> 
 
 def owners(rig: Rig, base: Base) -> set[Status]:
     with rig.store.database.reading() as tx:
-        rows = tx.run_sql(f"SELECT status FROM owners WHERE base = '{base.id}'")  # noqa: S608 - a test's own
+        rows = tx.run_sql(f"SELECT status FROM owners WHERE base = '{base.id}'")  # noqa: S608 - the id of a test base
     return {Status(status) for (status,) in rows}
 
 

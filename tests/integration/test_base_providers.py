@@ -89,7 +89,7 @@ def sweep(rig: Rig) -> None:
     rig.work()
 
 
-def test_an_offline_base_pays_nothing_while_another_base_pays(rig: QuestionRig, paid: PaidProvider) -> None:
+def test_an_offline_base_pays_nothing_while_another_one_pays(rig: QuestionRig, paid: PaidProvider) -> None:
     offline = rig.library.bases.create("offline", BaseSettings(embedding="offline"))
     rig.library.adder.put(offline, [Upload("whales.md", WHALES.encode()), Upload("stones.md", STONES.encode())])
     rig.work()

@@ -1,4 +1,4 @@
-"""The calibration of a large base is kept in the database, so that a new process does not measure it again."""
+"""The calibration of a large base is stored in the database, so that a new process does not measure it again."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_outdated_calibration_is_measured_again(
     assert len(measured) == 2, "the new measurement has replaced the old one"
 
 
-def test_a_base_that_has_grown_is_measured_again(filled: Rig, measured: list[int]) -> None:
+def test_a_base_that_has_doubled_is_measured_again(filled: Rig, measured: list[int]) -> None:
     calibrate_in_new_process(filled)
     for number in range(3 * len(TEXTS)):
         filled.put(f"{number}.md", f"# Part {number}\n\nSomething else, number {number}.")

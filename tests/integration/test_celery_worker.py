@@ -90,7 +90,7 @@ def test_a_task_whose_child_is_killed_runs_again_in_another_child(
         assert done(board, "letter") == [second] != [first]
 
 
-def test_a_task_of_a_killed_worker_runs_on_another_after_the_visibility_timeout(
+def test_a_task_of_a_killed_worker_runs_again_at_another_after_the_visibility_timeout(
     worker: Callable[..., CeleryWorker], board: Board, send: Callable[[str], None]
 ) -> None:
     with worker() as lost:

@@ -310,7 +310,7 @@ def test_common_options_can_precede_or_follow_the_command(typed: Typed) -> None:
     assert "use one of them" in typed("ls", "--at", typed.home, "--home", typed.home, end=2).stderr
 
 
-def test_a_missing_object_ends_with_code_3_and_its_error_code(typed: Typed) -> None:
+def test_an_unknown_name_or_id_ends_with_exit_code_3(typed: Typed) -> None:
     assert "holdfast base ls" in typed("ls", "--base", "nope", end=3).stderr
     assert typed.json("ls", "--base", "nope", end=3)["error"]["code"] == "unknown_base"
     assert typed.json("show", "nothing.txt", end=3)["error"]["code"] == "unknown_document"

@@ -674,7 +674,7 @@ def test_counts_agree_with_the_list(rig: Rig, shelves: DocumentQueries) -> None:
     assert shelves.counts_of_all() == {rig.base.id: counts}
 
 
-def test_the_original_has_name_type_and_size(rig: Rig, shelves: DocumentQueries) -> None:
+def test_the_original_is_found_with_name_type_and_size(rig: Rig, shelves: DocumentQueries) -> None:
     item = put(rig, "whales.md", WHALES)
     original = shelves.original(rig.base, item)
     assert original.path.read_text() == WHALES

@@ -178,7 +178,7 @@ def test_a_lock_expires_after_its_time_to_live(make: Callable[..., EarlyLock], c
         assert 0 < client.pttl("mine/doc-1") <= 7000
 
 
-def test_any_text_can_be_a_name(make: Callable[..., EarlyLock]) -> None:
+def test_any_text_is_a_name(make: Callable[..., EarlyLock]) -> None:
     lock = make()
     names = ["", " ", "ä\n\0", "{tag}*?", "lone \udcff", "lone \ud800", "long" * 10_000]
     with ExitStack() as holding:
@@ -438,7 +438,7 @@ def test_a_time_limit_during_the_acquisition_leaves_no_lock(
     assert not client.exists(KEY)
 
 
-def test_the_lock_of_a_killed_process_expires(
+def test_the_lock_of_a_killed_process_expires_by_itself(
     make: Callable[..., EarlyLock], server: Valkey, client: redis.Redis
 ) -> None:
     with program(server, HOLDER) as holder:

@@ -216,7 +216,7 @@ def test_text_quoted_in_an_error_is_erased_with_the_document(tmp_path: Path, clo
     rig.close()
 
 
-def test_a_cancelled_build_leaves_no_data(rig: Rig, tmp_path: Path, clock: FakeClock) -> None:
+def test_a_cancelled_build_leaves_nothing(rig: Rig, tmp_path: Path, clock: FakeClock) -> None:
     rig.put(NAME, CANARIES)
     rig.worker.run_next(1)
     assert rig.count("chunks") > 1

@@ -95,7 +95,7 @@ class TestAPage:
         assert got(site.url("/")).body.decode() == text
 
     @pytest.mark.parametrize("charset", ["utf-8", "no-such", "base64", "idna"])
-    def test_a_wrong_charset_leaves_the_bytes_unchanged(self, site: Site, charset: str) -> None:
+    def test_a_wrong_charset_leaves_the_bytes_alone(self, site: Site, charset: str) -> None:
         site.says("/", reply(b"caf\xe9 au lait", mime=f"text/html; charset={charset}"))
         assert got(site.url("/")).body == b"caf\xe9 au lait"
 

@@ -113,7 +113,7 @@ def test_a_connection_lost_at_the_commit_leaves_no_file(
     rig.close()
 
 
-def test_a_refused_upload_leaves_neither_file_nor_record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_that_is_refused_leaves_neither_file_nor_record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Any:
         raise BadRequest("Not like this.")
 

@@ -136,7 +136,7 @@ class TestScan:
 
     def test_names_that_are_not_valid_text_are_reported_and_unusual_names_are_found(self, tmp_path: Path) -> None:
         plant(tmp_path, "\u202egnp.md", "a\nb.md", "é.md", "x" * 252 + ".md", "a\\b.md")
-        with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.md"), "wb"):  # noqa: PTH118, PTH123 - no Path for it
+        with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.md"), "wb"):  # noqa: PTH118, PTH123 - a Path cannot hold this name
             pass
         assert set(found(tmp_path)) == {"\u202egnp.md", "a\nb.md", "é.md", "x" * 252 + ".md", "a\\b.md"}
         assert skipped(tmp_path) == {"caf\\xe9.md": "bad_name"}

@@ -116,7 +116,7 @@ def test_a_folder_that_is_replaced_by_a_link_after_the_check_is_refused(place: P
     assert refused(root, elsewhere) == "folder_not_allowed"
 
 
-def test_two_unicode_spellings_of_one_name_count_as_one_file(tmp_path: Path) -> None:
+def test_two_unicode_spellings_of_one_name_are_one_file(tmp_path: Path) -> None:
     for name in ("Cafe\u0301.md", "Caf\u00e9.md", "Zoe\u0308.md"):
         (tmp_path / name).write_text(name)
     if len(list(tmp_path.iterdir())) < 3:

@@ -91,7 +91,7 @@ def found(rig: Rig, query: str) -> list[str]:
     return sorted(hit.name for hit in rig.find(query))
 
 
-def test_a_build_that_is_being_written_is_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_is_being_written_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.put("whales.md", WHALES)
     ticket = claim(rig)
     write(rig, ticket, "krill")
@@ -180,7 +180,7 @@ def test_without_owner_and_build_in_the_condition_another_list_would_be_deleted(
     assert lost == []
 
 
-def test_a_chunk_that_another_build_lists_is_not_marked_as_doomed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_that_another_build_lists_is_not_doomed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", sections(4))
     rig.index("whales.md", sections(5))
     listed = (

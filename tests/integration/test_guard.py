@@ -372,7 +372,7 @@ def test_a_cancel_from_another_process_stops_the_run(guard: Guard, database_url:
     assert asked(cards)  # the next request is accepted
 
 
-def test_the_status_shows_progress_while_the_work_runs(cards: Work) -> None:
+def test_progress_is_seen_while_the_work_runs(cards: Work) -> None:
     job = asked(cards)
     seen: list[Any] = []
 
@@ -457,7 +457,7 @@ def test_a_superseded_run_cannot_commit_and_writes_no_row(cards: Work, rows: Cal
 
 
 @pytest.mark.postgres
-def test_a_transaction_of_the_app_publishes_the_result_when_it_commits(postgres_url: str) -> None:
+def test_a_transaction_of_the_app_itself_publishes_when_it_commits(postgres_url: str) -> None:
     guard = Guard(Settings(database=postgres_url))
     cards = guard.work("cards")
     engine = create_engine(postgres_url)

@@ -125,7 +125,7 @@ def test_cancel_is_refused_as_an_operation_of_a_task(index: GuardedTask) -> None
         index.apply_async(("doc",), operation="cancel")
 
 
-def test_the_key_can_be_computed(app: Celery, guard: Guard) -> None:
+def test_the_key_may_be_computed(app: Celery, guard: Guard) -> None:
     @guarded(app, guard, key=lambda shelf, place: f"{shelf}/{place}")
     def label(run: Run, shelf: int, place: int) -> str:
         return run.key
@@ -185,7 +185,7 @@ def test_a_message_that_was_just_sent_is_not_sent_again(app: Celery, sqlite_url:
     guard.close()
 
 
-def test_a_message_is_sent_again_to_its_original_queue(app: Celery, guard: Guard, index: GuardedTask) -> None:
+def test_a_message_is_sent_again_to_the_queue_it_was_sent_to(app: Celery, guard: Guard, index: GuardedTask) -> None:
     index.apply_async(("doc",), queue="slow")
     assert len(sent(app, "slow")) == 1
     threading.Event().wait(0.05)

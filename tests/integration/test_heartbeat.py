@@ -67,7 +67,7 @@ def stopped_by(store: SqlStore | Meddling, clock: FakeClock, before: Callable[[T
     return stops[0]
 
 
-def test_a_heartbeat_renews_the_lease_and_writes_the_progress(store: SqlStore, clock: FakeClock) -> None:
+def test_a_heartbeat_keeps_the_lease_and_writes_the_progress(store: SqlStore, clock: FakeClock) -> None:
     def build(task: Task) -> BuildResult:
         for done in range(1, 6):
             clock.advance(100 * SECOND)  # five times, far longer than the first lease
@@ -149,7 +149,7 @@ def test_the_heartbeat_thread_survives_errors(database_url: str) -> None:
     real.close()
 
 
-def test_progress_of_long_work_is_written_between_renewals(store: SqlStore, clock: FakeClock) -> None:
+def test_the_progress_of_long_work_is_written_between_renewals(store: SqlStore, clock: FakeClock) -> None:
     seen: list[tuple[int, int]] = []
 
     def build(task: Task) -> BuildResult:
@@ -223,7 +223,7 @@ def test_a_jump_of_the_wall_clock_stops_no_worker(store: SqlStore, clock: FakeCl
     assert cards(store).state is SlotState.READY
 
 
-def test_a_superseded_worker_releases_the_slot_for_the_new_generation(store: SqlStore, clock: FakeClock) -> None:
+def test_a_superseded_worker_frees_the_slot_for_the_new_generation(store: SqlStore, clock: FakeClock) -> None:
     def supersede(_task: Task, heartbeat: Heartbeat) -> None:
         answer = store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])[0]
         assert (answer.verdict, answer.generation) == ("accepted", 2)

@@ -65,7 +65,7 @@ def files(rig: Rig) -> list[str]:
     return sorted(path.name for path in rig.folder.rglob("*") if path.is_file())
 
 
-def test_a_new_document_is_accepted_and_indexed(rig: Rig) -> None:
+def test_something_new_is_accepted_and_indexed(rig: Rig) -> None:
     reply = add(rig, "whales.md", WHALES)
     assert told(reply) == (V.ACCEPTED, "content_changed")
     assert reply.job is not None
@@ -99,7 +99,7 @@ def test_equal_content_under_another_name_is_rejected_with_the_existing_item(rig
     assert second.item == first.item
 
 
-def test_equal_contents_in_one_request_become_one_item(rig: Rig) -> None:
+def test_two_equal_contents_in_one_request_are_one_item(rig: Rig) -> None:
     one, two = rig.library.adder.add(rig.base, [Upload("a.md", WHALES), Upload("b.md", WHALES)])
     assert one.accepted
     assert told(two) == (V.REJECTED, "content_exists")
@@ -117,7 +117,7 @@ def test_the_same_name_and_content_join_the_job_and_then_are_skipped(rig: Rig) -
     assert len(files(rig)) == 1
 
 
-def test_replace_changes_the_item_and_the_old_content_is_served_until_the_new_is_built(rig: Rig) -> None:
+def test_replace_changes_the_item_and_the_old_content_is_found_until_the_new_is_built(rig: Rig) -> None:
     first = add(rig, "whales.md", WHALES)
     rig.work()
     second = add(rig, "whales.md", STONES, on_duplicate=OnDuplicate.REPLACE)
@@ -280,7 +280,7 @@ def test_adding_to_a_deleted_base_a_deleted_folder_or_a_file_is_refused(rig: Rig
         add(rig, "sand.md", b"sand")
 
 
-def test_deleting_a_folder_deletes_everything_below_it_and_nothing_else(rig: Rig) -> None:
+def test_deleting_a_folder_deletes_all_below_it_and_nothing_else(rig: Rig) -> None:
     docs = folder(rig, "docs")
     deep = folder(rig, "deep", docs)
     below = add(rig, "whales.md", WHALES, parent=deep)
@@ -325,7 +325,7 @@ def test_an_item_of_another_base_is_refused_and_nothing_is_deleted(rig: Rig) -> 
     assert rig.find("krill")
 
 
-def test_an_upload_during_a_delete_is_a_new_item(rig: Rig) -> None:
+def test_an_upload_during_deleting_is_a_new_item(rig: Rig) -> None:
     first = add(rig, "whales.md", WHALES).item
     assert first is not None
     rig.work()
@@ -426,7 +426,7 @@ def test_reindex_of_a_folder_is_rejected_during_a_delete_below_it(rig: Rig) -> N
     assert told(rig.library.operations.reindex(rig.base, [docs])[0]) == (V.REJECTED, "being_deleted")
 
 
-def test_a_refused_reindex_changes_no_state(rig: Rig) -> None:
+def test_a_refused_reindex_writes_no_state(rig: Rig) -> None:
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
     before = rig.owner("whales.md")
@@ -461,7 +461,7 @@ def test_served_chunks_are_listed_with_text_offsets_and_tokens(rig: Rig) -> None
     assert "krill" in chunk.text
 
 
-def test_chunks_of_a_container_are_listed_in_pages(rig: Rig) -> None:
+def test_chunks_of_a_container_are_listed_page_by_page(rig: Rig) -> None:
     docs = folder(rig, "docs")
     for number in range(3):
         text = "\n\n".join(f"# Part {part}\n\nThis is part {part} of {number}. " + "Words. " * 100 for part in range(4))

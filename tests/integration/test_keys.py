@@ -54,7 +54,7 @@ def test_a_secret_is_long_random_and_valid(keys: KeyRepository) -> None:
     assert keys.create("laptop", Scope.WRITE)[1] != secret
 
 
-def test_the_database_stores_a_digest_and_not_the_secret(keys: KeyRepository, store: SqlStore) -> None:
+def test_the_database_keeps_a_digest_and_not_the_secret(keys: KeyRepository, store: SqlStore) -> None:
     _, secret = keys.create("laptop", Scope.READ)
     with store.database.engine.connect() as connection:
         (row,) = connection.execute(text("SELECT * FROM access_keys")).all()
