@@ -291,9 +291,8 @@ def test_a_restore_without_paid_answers_pays_again(
     for number, (archive, believe) in enumerate([(bare, True), (whole, False)], 1):
         assert restored(other, archive, f"copy {number}", memos=believe).memos == 0
         other.work()
-        assert (
-            bill(paid) > before if number == 1 else bill(paid) == before
-        )  # the second restore shares the answers of the first
+        # The second restore shares the answers of the first.
+        assert bill(paid) > before if number == 1 else bill(paid) == before
         before = bill(paid)
     quiet(other)
     audit_quiet(other)
@@ -384,9 +383,8 @@ def test_deleting_a_document_deletes_its_restored_paid_answers(
     with other.store.database.reading() as tx:
         values = [bytes(value) for (value,) in tx.run_sql("SELECT value FROM library_memos")]
     assert not any(b"part 0" in value or b"fact 0" in value for value in values)
-    assert not any(
-        b"Merged of 10" in value for value in values
-    )  # the merged description also used the deleted document
+    # The merged description also used the deleted document.
+    assert not any(b"Merged of 10" in value for value in values)
     left = [other.library.items.find(base, f"{number}.md").id for number in range(1, 10)]
     other.library.operations.request(base, left, Action.INDEX)
     quiet(other)
@@ -496,11 +494,8 @@ def test_an_archive_omits_answers_of_documents_changed_or_deleted_during_the_exp
 
     monkeypatch.setattr(ArchiveWriter, "_write_paid_answers", meanwhile)
     archive = zipped(packed(rig))
-    assert {item["name"] for item in lines(archive["items.jsonl"])} == {
-        "1.md",
-        "2.md",
-        "3.md",
-    }  # as they were when the export began
+    # The list of items is as it was when the export began.
+    assert {item["name"] for item in lines(archive["items.jsonl"])} == {"1.md", "2.md", "3.md"}
     said = lines(archive["memos.jsonl"])
     values = b"".join(decoded(one["value"]) for line in said for one in line["memos"] if "value" in one)
     assert [number for number in (1, 2, 3, 7) if f"part {number}".encode() in values] == [3]

@@ -128,10 +128,8 @@ def test_switching_a_base_offline_and_back_keeps_it_searchable_and_pays_for_no_t
     while len({str(specs(rig, name)["vector"]) for name in ("whales.md", "stones.md")}) == 1:
         assert rig.worker.run_next(1)
     assert len(recipes_served(rig)) == 2
-    assert named(rig, "rock", "vector") == {
-        "whales.md",
-        "stones.md",
-    }  # each document is searched with the model of its own vectors
+    # Each document is searched with the model of its own vectors.
+    assert named(rig, "rock", "vector") == {"whales.md", "stones.md"}
     assert paid.bill.texts["rock"] == 1
     rig.library.searcher.search(rig.base, "whale")
     rig.work()
@@ -297,9 +295,8 @@ def test_searching_kept_questions_costs_nothing_in_a_base_that_went_offline(
     change(rig, indexes=("vector", "fulltext", "questions"), chunk_size=256)
     said = " ".join(f"The krill of part {part} is one of the many parts." for part in range(4))
     rig.index("parts.md", f"# Parts\n\n{said} {'Padding without end. ' * 25}")
-    assert rig.count("pairs") > rig.count(
-        "question_chunks"
-    )  # several questions per chunk: calibration could use one to find the others
+    # Calibration uses chunks with several questions, so there must be some.
+    assert rig.count("pairs") > rig.count("question_chunks")
     change(rig, chat="none", embedding="offline")
     rig.work()
     calls = paid.bill.calls

@@ -90,7 +90,7 @@ def test_added_and_removed_chunks_are_visible_immediately_in_any_order(
 ) -> None:
     monkeypatch.setattr(postings, "CHANGED_SHARE", 10.0)
     shelf, plain = made(database)
-    other = SqliteFulltextStore(database)  # stands for another process
+    other = SqliteFulltextStore(database)  # simulates another process
     put(other, database, range(100, 300))
     assert_same(shelf, plain)
     first = shelf._caches[RECIPE][1]

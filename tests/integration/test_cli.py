@@ -249,10 +249,8 @@ def test_a_clean_up_can_be_retried_by_document_id(fresh: Typed) -> None:
     fresh("rm", 1, "--yes", "--no-wait")
     (refused,) = fresh.json("retry", 1, "--no-wait", end=4)["replies"]
     assert (refused["verdict"], refused["reason"]) == ("joined", "already_deleting")
-    with (
-        closing(sqlite3.connect(fresh.home / "holdfast.db")) as database,
-        database,
-    ):  # as if the clean-up had just failed
+    # As if the clean-up had just failed.
+    with closing(sqlite3.connect(fresh.home / "holdfast.db")) as database, database:
         database.execute("UPDATE slots SET due_at = due_at + 3600000000, error_code = 'disk'")
     assert "trying again: a.md" in fresh("retry", 1).stderr
     assert fresh.json("ls", "--deleting")["total"] == 0

@@ -101,9 +101,8 @@ def test_the_document_stays_locked_from_the_check_to_the_end_of_the_transaction(
 
     def look(*given: Any) -> None:
         selecting.require_unchanged(*given)
-        with pytest.raises(
-            (DBAPIError, sqlite3.OperationalError), match="lock"
-        ):  # the lock is held, so this fails without waiting
+        # The lock is held, so this fails without waiting.
+        with pytest.raises((DBAPIError, sqlite3.OperationalError), match="lock"):
             take_at_once(rig)
         looked.append(True)
 

@@ -709,9 +709,8 @@ def test_a_check_in_the_middle_of_indexing_changing_and_deleting_finds_nothing(
     assert rig.owner("parts.md").status is Status.SUCCESS
     rig.put("parts.md", sections(7))
     kept: list[Finding] = []
-    outside.before_write = lambda: kept.extend(
-        rig.library.doctor.check()
-    )  # this index writes rows before they are served
+    # This index writes rows before they are served.
+    outside.before_write = lambda: kept.extend(rig.library.doctor.check())
     rig.worker.run_next(1)
     assert checked(rig, monkeypatch, lambda: rig.worker.run_next(1)) >= 1
     rig.work()

@@ -49,14 +49,7 @@ if TYPE_CHECKING:
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
 S = Status
 WEEK = timedelta(days=7)
-TOLD_OF_ONE = {
-    "queue_position",
-    "waiting_for",
-    "chunks",
-    "indexes",
-    "not_enabled",
-    "jobs",
-}  # fields that lists leave out
+TOLD_OF_ONE = {"queue_position", "waiting_for", "chunks", "indexes", "not_enabled", "jobs"}  # not in lists
 
 
 class Moody(OfflineProvider):

@@ -177,9 +177,8 @@ def test_the_first_stage_erases_rows_that_sqlite_has_not_moved(
     tend(rig, clock)
     assert found(tmp_path, WORDS) == {}
     assert compactions == []
-    assert (
-        tmp_path / "holdfast.db-wal"
-    ).stat().st_size < 64 * 1024  # it contains only the record that the stage is complete
+    # The log contains only the record that the stage is complete.
+    assert (tmp_path / "holdfast.db-wal").stat().st_size < 64 * 1024
 
 
 def test_the_text_before_an_edit_is_erased(rig: Rig, tmp_path: Path, clock: FakeClock) -> None:
@@ -522,9 +521,8 @@ def test_data_deleted_during_a_stage_is_erased_by_the_next_run(
         patch.setattr(sqlite, "overwrite", overwrite)
         left = rig.library.erasure.run_now()
     assert left.overwrite == PendingErasure(documents=1, since=clock.now())
-    assert left.compact == PendingErasure(
-        documents=1, since=clock.now()
-    )  # data that was overwritten earlier is compacted
+    # The data that was overwritten earlier is compacted.
+    assert left.compact == PendingErasure(documents=1, since=clock.now())
     rest(rig, clock)
     assert found(tmp_path, WORDS) == {}
 

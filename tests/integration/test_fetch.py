@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HERE = Reach.parse("127.0.0.1")
-OUTSIDE = Reach.parse("127.0.0.2")  # stands for the public internet; 127.0.0.1 stands for the private network
+OUTSIDE = Reach.parse("127.0.0.2")  # represents the public internet; 127.0.0.1 represents the private network
 QUICK = FetchLimits(seconds=0.4)
 
 

@@ -129,9 +129,7 @@ class TestScan:
             listening.bind("socket.md")
             assert skipped(tmp_path) == {"pipe.md": "special", "socket.md": "special"}
             refused(lambda: content(tmp_path, "socket.md"), "not_a_file")
-        refused(
-            lambda: content(tmp_path, "pipe.md"), "not_a_file"
-        )  # opening a pipe would block until there is a writer
+        refused(lambda: content(tmp_path, "pipe.md"), "not_a_file")  # a pipe would block until there is a writer
         refused(lambda: content(Path("/dev"), "null"), "not_a_file")
 
     def test_names_that_are_not_valid_text_are_reported_and_unusual_names_are_found(self, tmp_path: Path) -> None:

@@ -64,9 +64,8 @@ def test_a_scan_of_a_folder_that_contains_our_data_skips_it(place: Path) -> None
     skipped = {one.path: one for one in scan(place, rules(place)) if isinstance(one, Skipped)}
     own = {path for path, one in skipped.items() if one.reason == "own_data"}
     assert own == {"db/holdfast.db", "db/holdfast.db-bells", "db/holdfast.db-wal", "docs/copy.md", "home"}
-    assert not any(
-        one.unseen for one in skipped.values()
-    )  # so a sync deletes items that an earlier version added from there
+    # None counts as unseen, so a sync deletes items that an earlier version added from there.
+    assert not any(one.unseen for one in skipped.values())
 
 
 @pytest.mark.parametrize("relative", ["home/server.json", "home/files/blob", "db/holdfast.db", "db/holdfast.db-wal"])

@@ -187,9 +187,8 @@ def test_a_chunk_that_another_build_lists_is_not_doomed(rig: Rig, monkeypatch: p
         ", ~select(list_entries.c.build).where(list_entries.c.owner_id == chunks.c.owner_id, "
         "list_entries.c.chunk_id == chunks.c.id).exists()"
     )
-    with (
-        monkeypatch.context() as other
-    ):  # the first batch only marks chunks as doomed, which shows what it would delete
+    # The first batch only marks chunks as doomed, which shows what it would delete.
+    with monkeypatch.context() as other:
         other.setattr(gc, "sql", changed(gc_statements, {listed: ""}))
         other.setattr(ChunkGarbageCollector, "_remove_doomed", lambda *_: 0)
         rig.library.indexes.garbage_collector().collect()
@@ -425,9 +424,8 @@ def test_a_text_that_is_listed_again_while_its_old_list_is_deleted_is_not_lost(r
         tx = rig.store.database.wrap_connection(connection)
         (parts,) = number_chunks([ChunkDraft(0, 0, len(text), headings(rig, text), text)])
         portion = ChunkBatch(ticket.owner, ticket.fence, FACTS, parts)
-        ChunkLists(rig.store.database).write(
-            tx, [portion]
-        )  # the chunk of the first build still exists and is listed again
+        # The chunk of the first build still exists and is listed again.
+        ChunkLists(rig.store.database).write(tx, [portion])
         sweep = Meanwhile(rig, rig.library.indexes.garbage_collector().collect)
         assert sweep.waits
     sweep.end()

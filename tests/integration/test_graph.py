@@ -376,9 +376,8 @@ def test_a_lost_merged_description_is_restored_from_the_paid_cache(rig: GraphRig
     rig.put_all(krill(range(10)))
     rig.merge()
     before = rig.about("krill")
-    with rig.store.database.writing(
-        durable=False
-    ) as tx:  # as if the process had been killed before it wrote the result
+    # As if the process had been killed before it wrote the result.
+    with rig.store.database.writing(durable=False) as tx:
         tx.run_sql("DELETE FROM library_merged_sources")
         tx.run_sql("DELETE FROM library_merged")
         tx.run_sql(

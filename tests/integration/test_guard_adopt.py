@@ -222,9 +222,8 @@ def test_the_guard_imports_few_packages(tmp_path: Path) -> None:
         check=True,
     ).stdout.split()
     assert "sqlalchemy" in seen
-    compiled = {name for name in seen if name.startswith("_")} | {
-        "cython_runtime"
-    }  # modules of SQLAlchemy and of our import path
+    # Modules of SQLAlchemy and of our import path.
+    compiled = {name for name in seen if name.startswith("_")} | {"cython_runtime"}
     assert set(seen) - set(sys.stdlib_module_names) - compiled <= {
         "holdfast",
         "lazy_loader",
