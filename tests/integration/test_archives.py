@@ -1,4 +1,4 @@
-"""A base moves elsewhere as one file: whole, not paid for again, whoever made the file and whoever is killed."""
+"""Archives: a restore is complete and pays for nothing again, refuses hostile files, and survives a killed process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ LOOKED_AT = "https://example.org/never-fetched"
 
 
 def reply(request: Json) -> str:
-    """Say what a language model would: what is marked as entities, all that was said of one, or questions."""
+    """Reply as a language model would: with the marked entities, a merged description, or questions."""
     system, text = request["messages"][0]["content"], request["messages"][-1]["content"]
     if "knowledge graph" in system:
         found = [{"name": name, "kind": kind, "description": about} for name, kind, about in ENTITY.findall(text)]
@@ -97,7 +97,7 @@ def provider(paid: PaidProvider) -> Iterator[OpenAIProvider]:
 
 @pytest.fixture
 def make(tmp_path: Path, clock: FakeClock, request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Make rigs, each on a new database of the kind that is named, with files of its own."""
+    """Make rigs, each with a new database of the given kind and its own files."""
     with ExitStack() as stack:
         made: list[Rig] = []
 
@@ -134,7 +134,7 @@ EVERY_WAY = pytest.mark.parametrize(
 
 
 def quiet(rig: Rig) -> None:
-    """Work and sweep until nothing is left."""
+    """Run the worker and the sweep until no work is left."""
     for _ in range(3):
         rig.work()
         while rig.library.sweep(500):
@@ -142,7 +142,7 @@ def quiet(rig: Rig) -> None:
 
 
 def fill(rig: Rig, folder: Path) -> None:
-    """Put in notes, nested folders of people and of the disk, pages, something unreadable, and equal contents."""
+    """Add notes, nested folders (virtual and on disk), web pages, an unreadable file, and files with equal content."""
     below = folder / "deep" / "deeper"
     below.mkdir(parents=True)
     (below / "disk.md").write_text("# Disk\n\nThe krill of part 90 is from the disk.")
@@ -173,7 +173,7 @@ def fill(rig: Rig, folder: Path) -> None:
 
 
 def tree(rig: Rig, base: Base | None = None) -> list[tuple[Any, ...]]:
-    """Return every item with its path and all that is known of it, but its numbers."""
+    """Return every item with its path and all its fields except ids."""
 
     def below(parent: int, path: tuple[str, ...]) -> Iterator[tuple[Item, tuple[str, ...]]]:
         for item in rig.children(base or rig.base, parent):
@@ -187,7 +187,7 @@ def tree(rig: Rig, base: Base | None = None) -> list[tuple[Any, ...]]:
 
 
 def found(rig: Rig, base: Base) -> list[Any]:
-    """Return what every channel finds, by name, text and score."""
+    """Return the hits of every channel as name, text and score."""
     search = rig.library.searcher
     return [
         Counter((hit.name, hit.text, round(hit.score, 3)) for hit in hits)
@@ -203,7 +203,7 @@ def cards(rig: Rig, base: Base) -> list[tuple[str, str]]:
 
 
 def told(rig: Rig, base: Base) -> list[Any]:
-    """Return what the graph says."""
+    """Return the entities of the graph with their descriptions."""
     entities = rig.library.graph_queries.list_entities(base, 1_000)
     abouts = [rig.library.graph_queries.describe_entity(base, one.key) for one in entities]
     return [(one.entity.key, one.merged, one.description) for one in abouts if one is not None]
@@ -229,15 +229,12 @@ def restored_base(rig: Rig, archive: bytes, name: str = "copy", **more: Any) -> 
 
 def owners(rig: Rig, base: Base) -> set[Status]:
     with rig.store.database.reading() as tx:
-        rows = tx.run_sql(f"SELECT status FROM owners WHERE base = '{base.id}'")  # noqa: S608 - a test's own
+        rows = tx.run_sql(f"SELECT status FROM owners WHERE base = '{base.id}'")  # noqa: S608 - the id of a test base
     return {Status(status) for (status,) in rows}
 
 
-# -------------------------------------------------------------------- there and back
-
-
 @EVERY_WAY
-def test_a_base_is_the_same_elsewhere_and_nothing_is_paid_again(
+def test_a_restored_base_equals_the_original_and_pays_for_nothing_again(
     make: Make, paid: PaidProvider, provider: OpenAIProvider, tmp_path: Path, *, here: str, there: str
 ) -> None:
     source = make(here, provider, **ALL, tenant="ours", jobs_per_day=1_000, missing_share=0.25)
@@ -256,7 +253,7 @@ def test_a_base_is_the_same_elsewhere_and_nothing_is_paid_again(
     assert base.settings == source.base.settings
     assert (base.name, base.problem) == ("copy", None)
     quiet(target)
-    assert bill(paid) == first  # nothing was paid again
+    assert bill(paid) == first  # the restore paid for nothing again
     assert owners(target, base) == {Status.SUCCESS}
     assert tree(target, base) == tree(source)
     assert target.count("memo_holds") == 0
@@ -272,7 +269,7 @@ def test_a_base_is_the_same_elsewhere_and_nothing_is_paid_again(
     audit_quiet(target)
 
     again = packed_base(target, base)
-    assert zipped(again).keys() == zipped(path.read_bytes()).keys()  # and back: the same contents
+    assert zipped(again).keys() == zipped(path.read_bytes()).keys()  # a second export has the same entries
 
 
 def packed_base(rig: Rig, base: Base) -> bytes:
@@ -282,7 +279,7 @@ def packed_base(rig: Rig, base: Base) -> bytes:
 
 
 @BOTH
-def test_without_paid_answers_it_is_paid_again(
+def test_a_restore_without_paid_answers_pays_again(
     make: Make, paid: PaidProvider, provider: OpenAIProvider, kind: str
 ) -> None:
     rig = make(kind, provider, **ALL)
@@ -294,14 +291,15 @@ def test_without_paid_answers_it_is_paid_again(
     for number, (archive, believe) in enumerate([(bare, True), (whole, False)], 1):
         assert restored(other, archive, f"copy {number}", memos=believe).memos == 0
         other.work()
-        assert bill(paid) > before if number == 1 else bill(paid) == before  # the second shares with the first
+        # The second restore shares the answers of the first.
+        assert bill(paid) > before if number == 1 else bill(paid) == before
         before = bill(paid)
     quiet(other)
     audit_quiet(other)
 
 
 @BOTH
-def test_what_comes_from_elsewhere_is_not_looked_at_before_somebody_asks(
+def test_sources_of_a_restored_base_are_not_refreshed_until_a_request(
     make: Make, tmp_path: Path, clock: FakeClock, kind: str
 ) -> None:
     rig = make(kind, **PLAIN)
@@ -322,12 +320,12 @@ def test_what_comes_from_elsewhere_is_not_looked_at_before_somebody_asks(
     other.library.operations.refresh(base, [disk.id])
     quiet(other)
     assert [one.name for one in other.children(base, disk.id)] == ["new.md"]
-    with other.store.database.reading() as tx:  # from now on by its schedule
+    with other.store.database.reading() as tx:  # from now on its schedule applies
         assert tx.run_sql("SELECT count(*) FROM library_items WHERE look_at IS NOT NULL") == [(1,)]
 
 
 @BOTH
-def test_paid_answers_wait_for_documents_that_are_indexed_much_later(
+def test_restored_paid_answers_are_kept_for_documents_indexed_much_later(
     make: Make, paid: PaidProvider, provider: OpenAIProvider, clock: FakeClock, kind: str
 ) -> None:
     rig = make(kind, provider, indexes=("vector",), auto_index=False)
@@ -357,7 +355,7 @@ def test_paid_answers_survive_an_index_that_fails_at_first(
     rig.index("1.md", ABOUT.format(1))
     before = bill(paid)
     archive = packed(rig)
-    other = make(kind, None, **PLAIN)  # nobody speaks here, and vectors are free: no answer is asked for
+    other = make(kind, None, **PLAIN)  # no chat endpoint, and local vectors are free: nothing reads a paid answer
     base = restored_base(other, archive)
     quiet(other)
     assert other.count("memos") == rig.count("memos")
@@ -369,11 +367,8 @@ def test_paid_answers_survive_an_index_that_fails_at_first(
     assert bill(paid) == before
 
 
-# -------------------------------------------------------------------- deletes
-
-
 @BOTH
-def test_a_deleted_document_takes_its_paid_answers_along(
+def test_deleting_a_document_deletes_its_restored_paid_answers(
     make: Make, paid: PaidProvider, provider: OpenAIProvider, kind: str
 ) -> None:
     rig = make(kind, provider, **ALL)
@@ -382,13 +377,14 @@ def test_a_deleted_document_takes_its_paid_answers_along(
     quiet(rig)
     other = make(kind, provider, **ALL)
     base = restored_base(other, packed(rig), index=False)
-    other.library.remover.delete(base, [other.library.items.find(base, "0.md").id])  # before anything is indexed
+    other.library.remover.delete(base, [other.library.items.find(base, "0.md").id])  # before any document is indexed
     quiet(other)
     assert other.count("memo_uses") == 0
     with other.store.database.reading() as tx:
         values = [bytes(value) for (value,) in tx.run_sql("SELECT value FROM library_memos")]
     assert not any(b"part 0" in value or b"fact 0" in value for value in values)
-    assert not any(b"Merged of 10" in value for value in values)  # it was made of the deleted one, too
+    # The merged description also used the deleted document.
+    assert not any(b"Merged of 10" in value for value in values)
     left = [other.library.items.find(base, f"{number}.md").id for number in range(1, 10)]
     other.library.operations.request(base, left, Action.INDEX)
     quiet(other)
@@ -400,13 +396,13 @@ def test_a_deleted_document_takes_its_paid_answers_along(
 
 
 @BOTH
-def test_the_original_may_go_before_the_copy_is_indexed(
+def test_a_copy_reuses_paid_answers_after_its_original_is_deleted(
     make: Make, paid: PaidProvider, provider: OpenAIProvider, kind: str
 ) -> None:
     rig = make(kind, provider, indexes=("vector",))
     rig.index("1.md", ABOUT.format(1))
     before = bill(paid)
-    base = restored_base(rig, packed(rig), index=False)  # in the same database: both share one answer
+    base = restored_base(rig, packed(rig), index=False)  # both bases are in one database and share one answer
     assert (rig.count("memos"), rig.count("memo_uses"), rig.count("memo_holds")) == (1, 1, 1)
     rig.delete("1.md")
     quiet(rig)
@@ -418,7 +414,9 @@ def test_the_original_may_go_before_the_copy_is_indexed(
 
 
 @BOTH
-def test_other_content_lets_go_of_what_was_held_for_the_old(make: Make, provider: OpenAIProvider, kind: str) -> None:
+def test_new_content_releases_the_paid_answers_held_for_the_old_content(
+    make: Make, provider: OpenAIProvider, kind: str
+) -> None:
     rig = make(kind, provider, indexes=("vector",))
     rig.index("1.md", ABOUT.format(1))
     other = make(kind, provider, indexes=("vector",))
@@ -431,7 +429,9 @@ def test_other_content_lets_go_of_what_was_held_for_the_old(make: Make, provider
 
 
 @BOTH
-def test_a_base_that_is_deleted_at_once_leaves_nothing(make: Make, provider: OpenAIProvider, kind: str) -> None:
+def test_a_restored_base_that_is_deleted_at_once_leaves_no_rows(
+    make: Make, provider: OpenAIProvider, kind: str
+) -> None:
     rig = make(kind, provider, **ALL)
     rig.index("1.md", ABOUT.format(1))
     other = make(kind, provider, **ALL)
@@ -441,7 +441,7 @@ def test_a_base_that_is_deleted_at_once_leaves_nothing(make: Make, provider: Ope
 
 
 def assert_nothing(rig: Rig, name: str = "copy") -> None:
-    """Nothing is left of a base that was restored in vain, and its name is free."""
+    """Assert that a failed restore left no rows and that its name is free."""
     quiet(rig)
     tables = ("items", "memos", "memo_uses", "memo_holds", "chunks", "owners", "slots")
     assert {table: rig.count(table) for table in tables} == dict.fromkeys(tables, 0)
@@ -453,15 +453,15 @@ def assert_nothing(rig: Rig, name: str = "copy") -> None:
 
 
 @BOTH
-def test_what_is_deleted_does_not_get_into_an_archive(make: Make, provider: OpenAIProvider, kind: str) -> None:
+def test_an_archive_contains_nothing_of_deleted_documents(make: Make, provider: OpenAIProvider, kind: str) -> None:
     rig = make(kind, provider, **ALL)
     for number in range(10):
         rig.put(f"{number}.md", ABOUT.format(number))
     quiet(rig)
-    rig.put("2.md", "Changed, and nothing of krill.")  # what it said is not swept yet
+    rig.put("2.md", "Changed, and nothing of krill.")  # answers for the old content are not swept yet
     rig.work()
-    rig.delete("0.md")  # and nobody has cleaned up
-    shared = rig.put("shared.md", ABOUT.format(0))  # another one says the same; its own answers are not there yet
+    rig.delete("0.md")  # its clean-up has not run yet
+    shared = rig.put("shared.md", ABOUT.format(0))  # equal content, but its own answers do not exist yet
     archive = zipped(packed(rig))
     names = {item["name"] for item in lines(archive["items.jsonl"])}
     assert "0.md" not in names
@@ -479,7 +479,7 @@ def decoded(text: str) -> bytes:
 
 
 @BOTH
-def test_answers_for_what_was_deleted_or_changed_after_it_was_packed_stay_out(
+def test_an_archive_omits_answers_of_documents_changed_or_deleted_during_the_export(
     make: Make, provider: OpenAIProvider, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = make(kind, provider, **ALL)
@@ -494,20 +494,21 @@ def test_answers_for_what_was_deleted_or_changed_after_it_was_packed_stay_out(
 
     monkeypatch.setattr(ArchiveWriter, "_write_paid_answers", meanwhile)
     archive = zipped(packed(rig))
-    assert {item["name"] for item in lines(archive["items.jsonl"])} == {"1.md", "2.md", "3.md"}  # as they were
+    # The list of items is as it was when the export began.
+    assert {item["name"] for item in lines(archive["items.jsonl"])} == {"1.md", "2.md", "3.md"}
     said = lines(archive["memos.jsonl"])
     values = b"".join(decoded(one["value"]) for line in said for one in line["memos"] if "value" in one)
     assert [number for number in (1, 2, 3, 7) if f"part {number}".encode() in values] == [3]
 
 
 @BOTH
-def test_a_document_that_goes_while_it_is_packed_is_left_out_and_told_of(make: Make, kind: str) -> None:
+def test_a_document_whose_file_vanishes_during_the_export_is_left_out_and_counted(make: Make, kind: str) -> None:
     rig = make(kind, **PLAIN)
     for number in range(3):
         rig.put(f"{number}.md", ABOUT.format(number))
     blob = rig.library.items.find(rig.base, "1.md").blob
     assert blob is not None
-    rig.library.blobs.remove(blob)  # as its clean-up does after the list was read
+    rig.library.blobs.remove(blob)  # as the clean-up does after the export has read the list of items
     target = io.BytesIO()
     exported = rig.library.archives.export(rig.base, target)
     assert (exported.documents, exported.left_out) == (2, 1)
@@ -515,11 +516,8 @@ def test_a_document_that_goes_while_it_is_packed_is_left_out_and_told_of(make: M
     assert [path for path, *_ in tree(other, restored_base(other, target.getvalue()))] == [("0.md",), ("2.md",)]
 
 
-# -------------------------------------------------------------------- who may see it, and when
-
-
 @BOTH
-def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
+def test_a_base_that_is_being_restored_refuses_other_operations_with_that_reason(
     make: Make, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = make(kind, **PLAIN)
@@ -540,7 +538,7 @@ def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
             other.library.archives.export(base, io.BytesIO())
         with pytest.raises(NameTaken):
             restored(other, archive)
-        assert other.library.archives.clean_up_restores() == 0  # who restores it lives
+        assert other.library.archives.clean_up_restores() == 0  # the process that restores it is alive
         seen.append(now.name)
 
     monkeypatch.setattr(archives, "store_restored_answers", hold)
@@ -554,7 +552,7 @@ def test_a_base_that_is_being_restored_says_so_and_takes_nothing_else(
 
 @BOTH
 @pytest.mark.parametrize("harm", ["delete", "clear", "item"])
-def test_whoever_deletes_while_it_is_restored_is_told_of_and_nothing_is_half(
+def test_a_delete_during_a_restore_fails_the_restore_and_leaves_no_partial_base(
     make: Make, kind: str, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = make(kind, **PLAIN)
@@ -579,7 +577,7 @@ def test_whoever_deletes_while_it_is_restored_is_told_of_and_nothing_is_half(
 
 
 @BOTH
-def test_a_name_that_is_taken_is_refused_before_anything_is_written(make: Make, kind: str) -> None:
+def test_a_restore_under_a_taken_name_is_refused_before_anything_is_written(make: Make, kind: str) -> None:
     rig = make(kind, **PLAIN)
     rig.index("1.md", ABOUT.format(1))
     archive = packed(rig)
@@ -587,14 +585,14 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_written(make: Make, 
         rig.library.archives.restore(io.BytesIO(archive))
     assert rig.count("items") == 1
     assert [base.name for base in rig.library.catalog.bases()] == ["shelf"]
-    beside = restored_base(rig, archive, "beside")  # in the same database, beside the first
+    beside = restored_base(rig, archive, "beside")  # a second copy in the same database
     quiet(rig)
     assert tree(rig, beside) == tree(rig)
     audit_quiet(rig)
 
 
 @BOTH
-def test_a_quota_holds_up_what_it_does_not_allow_today(make: Make, kind: str) -> None:
+def test_a_restore_does_not_index_more_documents_than_the_daily_quota_allows(make: Make, kind: str) -> None:
     rig = make(kind, **PLAIN, jobs_per_day=100)
     for number in range(5):
         rig.put(f"{number}.md", ABOUT.format(number))
@@ -605,7 +603,7 @@ def test_a_quota_holds_up_what_it_does_not_allow_today(make: Make, kind: str) ->
     assert len(tree(other, other.library.catalog.find_base(result.base))) == 5
 
 
-def test_an_archive_may_come_through_a_pipe_and_go_into_one(make: Make) -> None:
+def test_an_archive_can_be_written_to_a_pipe_and_read_from_one(make: Make) -> None:
     rig, other = make("sqlite", **PLAIN), make("sqlite", **PLAIN)
     rig.put("large.bin", os.urandom(300_000))
     read, write = os.pipe()
@@ -622,7 +620,7 @@ def test_an_archive_may_come_through_a_pipe_and_go_into_one(make: Make) -> None:
     assert tree(other, base) == tree(rig)
 
 
-def test_a_file_that_could_not_be_finished_is_not_there(make: Make, tmp_path: Path) -> None:
+def test_a_failed_export_leaves_no_partial_file_and_keeps_the_old_one(make: Make, tmp_path: Path) -> None:
     rig = make("sqlite", **PLAIN)
     rig.put("1.md", ABOUT.format(1))
     path = tmp_path / "out" / "shelf.zip"
@@ -636,7 +634,7 @@ def test_a_file_that_could_not_be_finished_is_not_there(make: Make, tmp_path: Pa
     assert [(one.name, one.read_bytes()) for one in path.parent.iterdir()] == [("shelf.zip", b"the old one")]
 
 
-def test_what_shrinks_beyond_belief_is_stored_so_that_it_can_be_restored(make: Make) -> None:
+def test_highly_compressible_files_are_stored_uncompressed_so_that_they_can_be_restored(make: Make) -> None:
     rig, other = make("sqlite", **PLAIN), make("sqlite", **PLAIN)
     rig.put("zeros.bin", bytes(3_000_000))
     rig.put("empty.bin", b"")
@@ -645,9 +643,6 @@ def test_what_shrinks_beyond_belief_is_stored_so_that_it_can_be_restored(make: M
     packing = {entry.compress_type for entry in zipfile.ZipFile(io.BytesIO(archive)).infolist()}
     assert packing == {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
     assert tree(other, restored_base(other, archive)) == tree(rig)
-
-
-# -------------------------------------------------------------------- archives that somebody else made
 
 
 def zipped(archive: bytes) -> dict[str, bytes]:
@@ -716,7 +711,7 @@ def fewer(entries: dict[str, bytes]) -> None:
 
 
 def swap(told: list[Json]) -> None:
-    """Let the folder stand in the box that stands in the folder."""
+    """Make two folders each other's parent."""
     folder = next(one for one in told if one["name"] == "folder")
     box = next(one for one in told if one["name"] == "box")
     folder["parent"] = box["id"]
@@ -770,7 +765,7 @@ HOSTILE: list[tuple[str, Callable[[dict[str, bytes]], Any], str]] = [
 
 @pytest.fixture
 def whole(make: Make, provider: OpenAIProvider) -> dict[str, bytes]:
-    """The entries of a good archive of five items, of which others make what they like."""
+    """Return the entries of a valid archive with five items; tests then damage them."""
     rig = make("sqlite", provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
     rig.library.adder.put(
         rig.base, [Upload("1.md", ABOUT.format(1).encode()), Upload("2.md", ABOUT.format(2).encode())]
@@ -792,7 +787,7 @@ def test_a_bad_archive_is_refused_with_a_reason_and_nothing_is_left(
     with pytest.raises(BadArchive, match=sentence):
         restored(rig, rezipped(whole))
     assert_nothing(rig)
-    assert restored(rig, good).documents == 3  # else it was not the change
+    assert restored(rig, good).documents == 3  # proves that the change alone caused the refusal
 
 
 @BOTH
@@ -810,7 +805,7 @@ def test_a_truncated_archive_is_refused_wherever_it_ends(make: Make, whole: dict
     assert_nothing(rig)
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked(make: Make, whole: dict[str, bytes]) -> None:
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(make: Make, whole: dict[str, bytes]) -> None:
     rig = make("sqlite", **PLAIN)
     zeros = bytes(50_000_000)
     whole[f"blobs/{sha256(zeros).hexdigest()}"] = zeros
@@ -825,7 +820,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(make: Make, whole: dict[str, by
     assert_nothing(rig)
 
 
-def test_limits_are_kept(make: Make, whole: dict[str, bytes]) -> None:
+def test_an_archive_that_exceeds_a_limit_is_refused(make: Make, whole: dict[str, bytes]) -> None:
     rig = make("sqlite", **PLAIN)
     archive = rezipped(whole)
     for limits, sentence in (
@@ -839,7 +834,7 @@ def test_limits_are_kept(make: Make, whole: dict[str, bytes]) -> None:
     assert_nothing(rig)
 
 
-def test_an_entry_that_is_there_twice_is_refused(make: Make, whole: dict[str, bytes]) -> None:
+def test_a_duplicate_entry_is_refused(make: Make, whole: dict[str, bytes]) -> None:
     rig = make("sqlite", **PLAIN)
     target = io.BytesIO(rezipped(whole))
     with zipfile.ZipFile(target, "a") as file, pytest.warns(UserWarning, match="Duplicate"):
@@ -849,12 +844,12 @@ def test_an_entry_that_is_there_twice_is_refused(make: Make, whole: dict[str, by
     assert_nothing(rig)
 
 
-def test_entries_that_lie_over_each_other_are_refused(make: Make, whole: dict[str, bytes]) -> None:
+def test_overlapping_entries_are_refused(make: Make, whole: dict[str, bytes]) -> None:
     rig = make("sqlite", **PLAIN)
     large = os.urandom(100_000)
     whole[f"blobs/{sha256(large).hexdigest()}"] = large
     target = io.BytesIO(rezipped(whole))
-    with zipfile.ZipFile(target, "a") as file:  # one more name for the same bytes
+    with zipfile.ZipFile(target, "a") as file:  # a second directory entry for the same bytes
         again = copy(file.getinfo(f"blobs/{sha256(large).hexdigest()}"))
         again.filename = f"blobs/{'a' * 64}"
         file.filelist.append(again)
@@ -864,7 +859,7 @@ def test_entries_that_lie_over_each_other_are_refused(make: Make, whole: dict[st
     assert_nothing(rig)
 
 
-def test_an_index_that_is_not_installed_here_is_named(make: Make, whole: dict[str, bytes]) -> None:
+def test_a_restore_names_an_index_that_is_not_installed(make: Make, whole: dict[str, bytes]) -> None:
     rig = make("sqlite", **PLAIN)
     manifest(lambda told: told["base"]["settings"].update(indexes=["vector", "astrology"]))(whole)
     with pytest.raises(BadSettings, match="astrology"):
@@ -872,13 +867,13 @@ def test_an_index_that_is_not_installed_here_is_named(make: Make, whole: dict[st
     assert_nothing(rig)
 
 
-def test_what_only_a_newer_version_knows_of_settings_is_left_out(make: Make, whole: dict[str, bytes]) -> None:
+def test_unknown_settings_of_a_newer_version_are_ignored(make: Make, whole: dict[str, bytes]) -> None:
     rig = make("sqlite", **PLAIN)
     manifest(lambda told: told["base"]["settings"].update(colour="blue"))(whole)
     assert restored_base(rig, rezipped(whole)).settings.chunk_size == 64
 
 
-def test_answers_that_were_there_first_are_believed(
+def test_a_restore_never_overwrites_existing_paid_answers(
     make: Make, provider: OpenAIProvider, whole: dict[str, bytes]
 ) -> None:
     rig = make("sqlite", provider, indexes=("vector",), chunk_size=64, chunk_overlap=8)
@@ -893,8 +888,6 @@ def test_answers_that_were_there_first_are_believed(
     assert {key: after[key] for key in before} == before
     assert len(after) > len(before)
 
-
-# -------------------------------------------------------------------- killed
 
 KILLED = """
 import os, signal, sys
@@ -948,7 +941,7 @@ def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
         arguments = [sys.executable, "-c", KILLED, url, str(other.folder), str(archive), str(last)]
         return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
 
-    # the base; the folder; records of files; documents; paid answers; schedules; what is asked for; the base is opened
+    # the writes in order: base, folder, file records, documents, paid answers, schedules, requests, opening the base
     for last in (-1, 2, 3, -3, -4, 5, -5, 7, 8):
         ran = restore(last)
         assert ran.returncode == -signal.SIGKILL, (last, ran.stdout, ran.stderr)
@@ -959,7 +952,7 @@ def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
         assert other.library.archives.clean_up_restores() >= 1
         remove_blobs_of_nobody(other)
         assert_nothing(other)
-    ran = restore(-8)  # killed when it was done
+    ran = restore(-8)  # killed right after the last write
     assert ran.returncode == -signal.SIGKILL
     base = other.library.catalog.find_base("copy")
     assert base.problem is None
@@ -973,7 +966,7 @@ def assert_no_hits(rig: Rig, base: Base) -> None:
 
 
 def remove_blobs_of_nobody(rig: Rig) -> None:
-    """Do at once what is done after a day: whoever was killed left files that no row names."""
+    """Remove files that no row names, which a killed process left. The product does this after a day."""
     with rig.store.database.reading() as tx:
         named = {blob for (blob,) in tx.run_sql("SELECT blob FROM library_items WHERE blob IS NOT NULL")}
     for path in rig.folder.rglob("*"):
@@ -981,17 +974,14 @@ def remove_blobs_of_nobody(rig: Rig) -> None:
             path.unlink()
 
 
-def test_who_is_at_it_on_another_machine_is_left_alone(make: Make) -> None:
+def test_a_restore_that_runs_on_another_host_is_not_cleaned_up(make: Make) -> None:
     rig = make("sqlite", **PLAIN)
     problem = Fault(RESTORING, {"message": "It is being restored.", "holder": "there/boot/1/2/3"})
     base = rig.library.bases.create("copy", None, problem)
     assert rig.library.archives.clean_up_restores() == 0
     assert rig.library.bases.read(base) == base
-    rig.library.bases.delete(base)  # a person may
+    rig.library.bases.delete(base)  # a user may still delete it
     assert_nothing(rig)
-
-
-# -------------------------------------------------------------------- many
 
 
 def test_thousands_of_documents_need_little_memory_and_small_transactions(
@@ -1027,9 +1017,7 @@ def test_thousands_of_documents_need_little_memory_and_small_transactions(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < count * size / 2  # far less than all that passed through
+    assert peak < count * size / 2  # far less than the total size of the documents
     assert largest <= 500
-    assert (
-        writes <= 3 * count / ITEMS_PER_TRANSACTION + 10
-    )  # of each portion: records of files, documents, what is asked for
+    assert writes <= 3 * count / ITEMS_PER_TRANSACTION + 10  # three writes per batch: file records, documents, requests
     assert other.count("items") == count

@@ -1,4 +1,4 @@
-"""Questions about a base: what each mode may use, citations that exist, and what is said when nobody can answer."""
+"""Answers: which sources each mode uses, that citations quote the document, and what happens without a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RELATION = re.compile(r"\{([^}>]+)>([^}>]+)>([^}|]+)\|([^}]+)\}")
 
 
 def speak(prompt: dict[str, Any]) -> str:
-    """Extract what a text marks; answer a question with the first source that has a word of it."""
+    """Extract the marked entities and relations, or answer a question if a source mentions nylon."""
     text = prompt["messages"][-1]["content"]
     if "response_format" in prompt:
         entities = [{"name": name, "kind": kind, "description": about} for name, kind, about in ENTITY.findall(text)]
@@ -49,7 +49,7 @@ def paid() -> Iterator[PaidProvider]:
 
 @pytest.fixture
 def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider) -> Iterator[Callable[..., Rig]]:
-    """Open a base with these documents, with or without a language model."""
+    """Make a base with the given documents, with or without a language model."""
     opened: list[Rig] = []
 
     def make(documents: dict[str, str], *, speaks: bool = True) -> Rig:
@@ -67,7 +67,7 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
         rig.close()
 
 
-def test_a_citation_quotes_what_stands_in_the_document(make: Callable[..., Rig], paid: PaidProvider) -> None:
+def test_a_citation_quotes_the_exact_text_of_the_document(make: Callable[..., Rig], paid: PaidProvider) -> None:
     rig = make({"ropes.md": ROPES, "tides.md": "# Tides\n\nWater rises twice a day.\n"})
     before = sum(paid.bill.prompts.values())
     reply = rig.library.answerer.ask(rig.base, "Which rope stretches?")
@@ -88,13 +88,13 @@ def test_an_answer_streams_and_ends_with_the_same_reply(make: Callable[..., Rig]
     assert last.text == rig.library.answerer.ask(rig.base, "Which rope stretches?").text
 
 
-def test_nothing_is_asked_of_a_model_when_nothing_is_found(make: Callable[..., Rig], paid: PaidProvider) -> None:
+def test_no_model_is_called_when_the_search_finds_nothing(make: Callable[..., Rig], paid: PaidProvider) -> None:
     rig = make({})
     reply = rig.library.answerer.ask(rig.base, "Which rope stretches?")
     assert (reply.outcome, paid.bill.tokens) == (AnswerOutcome.NOTHING_FOUND, 0)
 
 
-def test_a_model_that_finds_no_answer_in_the_sources_is_believed(make: Callable[..., Rig]) -> None:
+def test_a_model_that_finds_no_answer_in_the_sources_ends_as_nothing_found(make: Callable[..., Rig]) -> None:
     rig = make({"tides.md": "# Tides\n\nWater rises twice a day.\n"})
     reply = rig.library.answerer.ask(rig.base, "Which rope stretches?")
     assert reply.outcome is AnswerOutcome.NOTHING_FOUND
@@ -109,7 +109,7 @@ def test_without_a_language_model_the_best_passages_are_the_answer(make: Callabl
 
 
 def crowd() -> dict[str, str]:
-    """Write texts that say the names of a question so often that nothing else is among the best passages."""
+    """Return texts that repeat the name in the question so often that they take all the top ranks."""
     return {
         f"crowd-{number}.md": f"# Note {number}\n\n" + f"Mara Lindqvist, Mara Lindqvist of note {number}. " * 4
         for number in range(20)
@@ -127,7 +127,7 @@ def crowd() -> dict[str, str]:
         (Mode.GLOBAL, "bond.md", "Many days at sea, wind and rain. {Mara Lindqvist>founded>The Guild|She founded it.}"),
     ],
 )
-def test_what_only_the_graph_knows_is_used_by_the_mode_that_looks_there(
+def test_a_passage_that_only_the_graph_finds_is_used_by_the_graph_modes(
     make: Callable[..., Rig], mode: Mode, name: str, text: str
 ) -> None:
     marked = "[[Mara Lindqvist|person|]] [[The Guild|group|]] " if mode is Mode.GLOBAL else ""
@@ -147,7 +147,7 @@ def test_what_only_the_graph_knows_is_used_by_the_mode_that_looks_there(
     assert not any(used[one] for one in others)
 
 
-def test_what_only_words_find_is_used_by_the_modes_that_search(make: Callable[..., Rig]) -> None:
+def test_a_passage_that_only_full_text_finds_is_used_by_the_modes_that_search(make: Callable[..., Rig]) -> None:
     rig = make({**crowd(), "ropes.md": ROPES})
     question = "does nylon stretch under load"
     used = {
@@ -158,7 +158,7 @@ def test_what_only_words_find_is_used_by_the_modes_that_search(make: Callable[..
     assert used == {Mode.NAIVE: True, Mode.MIX: True, Mode.LOCAL: False, Mode.GLOBAL: False, Mode.HYBRID: False}
 
 
-def test_the_words_of_a_deleted_document_are_in_no_context(make: Callable[..., Rig]) -> None:
+def test_text_of_a_deleted_document_is_in_no_context(make: Callable[..., Rig]) -> None:
     canary = "# Log\n\n[[Mara Lindqvist|person|She kept a xylograph.]] A xylograph hung on her wall.\n"
     rig = make({"canary.md": canary, "other.md": "# Other\n\n[[Mara Lindqvist|person|A pilot.]] She sailed.\n"})
     question = "What hung on the wall of Mara Lindqvist?"

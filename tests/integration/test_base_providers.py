@@ -1,4 +1,4 @@
-"""Who embeds, who speaks and which languages are read is a setting of each base: one test for each rule."""
+"""Embedding model, chat model and languages are settings of each base; each test proves one rule about them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider)
 
 
 def change(rig: Rig, **settings: Any) -> Any:
-    """Set the base otherwise, and keep it as it is now."""
+    """Change settings of the base, store the changed base in the rig, and return the rollout."""
     bases = rig.library.bases
     changed = bases.change(rig.base, replace(bases.read(rig.base).settings, **settings))
     rig.base = changed.base
@@ -68,7 +68,7 @@ def change(rig: Rig, **settings: Any) -> Any:
 
 
 def specs(rig: Rig, name: str) -> dict[str, Any]:
-    """Return what each slot of a document was made by."""
+    """Return the recipe of each slot of a document."""
     known = {recipe.id: recipe.spec for _, recipe in rig.library.catalog.recipes_of(rig.base.key)}
     return {slot.kind: json.loads(known[slot.recipe]) for slot in rig.owner(name).slots if slot.recipe is not None}
 
@@ -82,14 +82,11 @@ def named(rig: Rig, query: str, kind: str) -> set[str]:
 
 
 def sweep(rig: Rig) -> None:
-    """Sweep and work until nothing is left to do."""
+    """Run the sweep and the worker until no work is left."""
     rig.work()
     while rig.library.sweep(LARGEST_BATCH):
         rig.work()
     rig.work()
-
-
-# -------------------------------------------------------------------- who embeds
 
 
 def test_an_offline_base_pays_nothing_while_another_one_pays(rig: QuestionRig, paid: PaidProvider) -> None:
@@ -105,7 +102,7 @@ def test_an_offline_base_pays_nothing_while_another_one_pays(rig: QuestionRig, p
     assert search.search(offline, "whale")
     assert sum(paid.bill.texts.values()) == 1
     assert search.search(rig.base, "whale")
-    assert paid.bill.texts["whale"] == sum(paid.bill.texts.values()) - 1 == 1  # nothing is measured that costs
+    assert paid.bill.texts["whale"] == sum(paid.bill.texts.values()) - 1 == 1  # calibration makes no paid calls
 
 
 def test_an_offline_base_is_indexed_and_searched_while_the_endpoint_is_down(
@@ -120,7 +117,7 @@ def test_an_offline_base_is_indexed_and_searched_while_the_endpoint_is_down(
     assert paid.bill.calls == 0
 
 
-def test_a_base_goes_offline_and_back_while_the_old_serves_and_pays_for_no_text_twice(
+def test_switching_a_base_offline_and_back_keeps_it_searchable_and_pays_for_no_text_twice(
     rig: QuestionRig, paid: PaidProvider
 ) -> None:
     rig.put("whales.md", WHALES)
@@ -131,7 +128,8 @@ def test_a_base_goes_offline_and_back_while_the_old_serves_and_pays_for_no_text_
     while len({str(specs(rig, name)["vector"]) for name in ("whales.md", "stones.md")}) == 1:
         assert rig.worker.run_next(1)
     assert len(recipes_served(rig)) == 2
-    assert named(rig, "rock", "vector") == {"whales.md", "stones.md"}  # each by who made it
+    # Each document is searched with the model of its own vectors.
+    assert named(rig, "rock", "vector") == {"whales.md", "stones.md"}
     assert paid.bill.texts["rock"] == 1
     rig.library.searcher.search(rig.base, "whale")
     rig.work()
@@ -145,7 +143,7 @@ def test_a_base_goes_offline_and_back_while_the_old_serves_and_pays_for_no_text_
     assert change(rig, embedding="auto").accepted
     assert named(rig, "another ocean animal", "vector") == {"whales.md", "stones.md"}
     sweep(rig)
-    assert paid.bill.texts == texts  # all of it was known
+    assert paid.bill.texts == texts  # every text was in the paid cache
     assert specs(rig, "stones.md")["vector"]["model"] == "embedder@1"
     audit_quiet(rig)
 
@@ -155,16 +153,14 @@ def recipes_served(rig: Rig) -> list[Any]:
         return SearchRun(tx, rig.library.indexes, rig.base, "").recipes("vector")
 
 
-def test_auto_and_offline_are_the_same_where_there_is_no_endpoint(
-    database_url: str, tmp_path: Path, clock: FakeClock
-) -> None:
+def test_auto_and_offline_are_the_same_without_an_endpoint(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
     rig = Rig(database_url, tmp_path / "blobs", clock)
     rig.index("whales.md", WHALES)
     assert change(rig, embedding="offline", chat="none") is None
     rig.close()
 
 
-def test_vectors_that_are_ready_for_one_provider_are_not_kept_for_another(rig: QuestionRig) -> None:
+def test_vectors_computed_by_one_provider_are_not_published_for_another(rig: QuestionRig) -> None:
     rig.put("whales.md", WHALES)
     rig.put("stones.md", STONES)
     rig.worker.indexers = {kind: rig.indexers[kind] for kind in ("content", "fulltext")}
@@ -183,7 +179,7 @@ def test_vectors_that_are_ready_for_one_provider_are_not_kept_for_another(rig: Q
     assert [index._store.dimension(recipe.id) for recipe in recipes_served(rig)] == [256]
 
 
-def test_a_base_whose_endpoint_is_gone_is_searched_by_its_words(rig: QuestionRig, tmp_path: Path) -> None:
+def test_a_base_without_its_embedding_endpoint_is_still_searched_by_full_text(rig: QuestionRig, tmp_path: Path) -> None:
     rig.index("whales.md", f"{WHALES}\nIt swims far and wide. It sings to others. It is very large indeed.\n")
     url = rig.store.database.engine.url.render_as_string(hide_password=False)
     alone = Library(rig.store, Settings(database=url, data=str(tmp_path / "blobs")), clock=rig.clock)
@@ -192,7 +188,7 @@ def test_a_base_whose_endpoint_is_gone_is_searched_by_its_words(rig: QuestionRig
     assert {one.channel: one.code for one in found.notices} == {"vector": "embedding_model_gone"}
 
 
-def test_vectors_of_this_machine_are_found_until_those_of_a_new_endpoint_are_there(
+def test_offline_vectors_serve_until_those_of_a_new_endpoint_are_built(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     rig = Rig(database_url, tmp_path / "blobs", clock)
@@ -221,14 +217,13 @@ def test_a_failed_base_is_repaired_by_going_offline(rig: QuestionRig, paid: Paid
     assert (rig.owner("whales.md").status, rig.base.problem, paid.bill.calls) == (Status.SUCCESS, None, calls)
 
 
-# -------------------------------------------------------------------- who speaks
-
-
 ALL = ("vector", "fulltext", "graph", "questions")
 PARTS = sections(3)
 
 
-def test_a_base_that_asks_no_model_has_a_graph_by_rules_and_no_questions(rig: QuestionRig, paid: PaidProvider) -> None:
+def test_a_base_without_a_chat_model_has_a_rule_based_graph_and_no_questions(
+    rig: QuestionRig, paid: PaidProvider
+) -> None:
     change(rig, indexes=ALL, chat="none")
     assert "this base asks none" in str(rig.library.bases.not_enabled(rig.base)["questions"])
     owner = rig.index("parts.md", PARTS)
@@ -245,7 +240,7 @@ def test_a_base_that_asks_no_model_has_a_graph_by_rules_and_no_questions(rig: Qu
     assert sum(paid.bill.prompts.values()) == 0
 
 
-def test_a_base_that_stops_to_ask_keeps_its_questions_and_comes_back_for_nothing(
+def test_switching_chat_off_keeps_the_questions_and_switching_it_on_again_costs_nothing(
     rig: QuestionRig, paid: PaidProvider
 ) -> None:
     change(rig, indexes=ALL)
@@ -268,13 +263,13 @@ def test_a_base_that_stops_to_ask_keeps_its_questions_and_comes_back_for_nothing
 
 
 def either(request: dict[str, Any]) -> str:
-    """Write questions, and find nothing for a graph."""
+    """Reply with questions, or with an empty graph."""
     if "pairs" in json.dumps(request):
         return crustaceans(request)
     return json.dumps({"entities": [], "relations": []})
 
 
-def test_questions_that_were_waiting_when_a_base_stopped_to_ask_are_dropped(
+def test_questions_that_were_queued_when_chat_was_switched_off_are_dropped(
     rig: QuestionRig, paid: PaidProvider
 ) -> None:
     change(rig, indexes=("fulltext", "questions"))
@@ -294,11 +289,14 @@ def test_questions_that_were_waiting_when_a_base_stopped_to_ask_are_dropped(
     assert len(rig.find("crustacean", "questions")) == 3
 
 
-def test_questions_that_stay_cost_nothing_in_a_base_that_went_offline(rig: QuestionRig, paid: PaidProvider) -> None:
+def test_searching_kept_questions_costs_nothing_in_a_base_that_went_offline(
+    rig: QuestionRig, paid: PaidProvider
+) -> None:
     change(rig, indexes=("vector", "fulltext", "questions"), chunk_size=256)
     said = " ".join(f"The krill of part {part} is one of the many parts." for part in range(4))
     rig.index("parts.md", f"# Parts\n\n{said} {'Padding without end. ' * 25}")
-    assert rig.count("pairs") > rig.count("question_chunks")  # so that one could be asked for by the others
+    # Calibration uses chunks with several questions, so there must be some.
+    assert rig.count("pairs") > rig.count("question_chunks")
     change(rig, chat="none", embedding="offline")
     rig.work()
     calls = paid.bill.calls
@@ -308,11 +306,8 @@ def test_questions_that_stay_cost_nothing_in_a_base_that_went_offline(rig: Quest
     assert paid.bill.calls == calls
 
 
-# -------------------------------------------------------------------- languages
-
-
 class Told(NamedTuple):
-    """A word, and who says it by whole words and by English stems."""
+    """A query, and the documents it finds by whole words and by English stems."""
 
     asked: str
     whole: set[str]
@@ -329,7 +324,7 @@ ASKED = (
 
 
 @pytest.mark.parametrize("memory", [0, 60])
-def test_words_of_a_german_base_are_not_stemmed_as_english_ones(
+def test_a_german_base_does_not_use_english_stemming(
     database_url: str, tmp_path: Path, clock: FakeClock, memory: int
 ) -> None:
     rig = Rig(database_url, tmp_path / "blobs", clock, settings={"words_memory": memory}, indexes=("fulltext",))
@@ -352,13 +347,13 @@ def found(rig: Rig, base: Base, query: str) -> set[str]:
     return {hit.name for hit in rig.library.searcher.search_channel(base, "fulltext", query)}
 
 
-def test_other_languages_rebuild_full_text_alone_and_only_if_words_change(rig: QuestionRig) -> None:
+def test_changed_languages_rebuild_only_full_text_and_only_if_stemming_changes(rig: QuestionRig) -> None:
     change(rig, indexes=("vector", "fulltext", "graph", "questions"))
     rig.index("haus.md", HAUS)
     before = built(rig, "haus.md")
     assert change(rig, languages=("en", "de")) is None
     assert change(rig, languages=("de", "ja")).accepted
-    assert found(rig, rig.base, "Hau") == {"haus.md"}  # the old words serve, and are asked as they were kept
+    assert found(rig, rig.base, "Hau") == {"haus.md"}  # the old rows still serve, and the query is stemmed as they were
     rig.work()
     assert built(rig, "haus.md") == {**before, "fulltext": 2}
     assert (found(rig, rig.base, "Hau"), found(rig, rig.base, "haus")) == (set(), {"haus.md"})
@@ -368,7 +363,7 @@ def test_other_languages_rebuild_full_text_alone_and_only_if_words_change(rig: Q
     assert found(rig, rig.base, "Hau") == {"haus.md"}
 
 
-def test_how_far_channels_are_trusted_is_measured_by_the_words_of_the_base(
+def test_calibration_uses_the_stemming_of_the_base(
     database_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
@@ -387,7 +382,7 @@ def test_how_far_channels_are_trusted_is_measured_by_the_words_of_the_base(
     rig.close()
 
 
-def test_characters_are_paired_in_any_language(rig: QuestionRig) -> None:
+def test_japanese_text_is_indexed_by_pairs_of_characters(rig: QuestionRig) -> None:
     change(rig, languages=("ja",), indexes=("fulltext",))
     rig.index("whales.md", "鯨は海に住む。")
     assert (found(rig, rig.base, "海に"), found(rig, rig.base, "住"), found(rig, rig.base, "海住")) == (
@@ -397,13 +392,10 @@ def test_characters_are_paired_in_any_language(rig: QuestionRig) -> None:
     )
 
 
-# -------------------------------------------------------------------- what is said of them
-
-
-def test_specifications_of_bases_that_say_nothing_are_as_they_were(
+def test_default_settings_produce_the_same_recipes_as_before(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
-    """Databases that are there are not built again."""
+    """An upgrade must not rebuild existing databases: the default recipes stay byte for byte the same."""
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=ALL)
     written = rig.library.indexes.specs(rig.base)
     assert written == {
@@ -428,25 +420,25 @@ def test_specifications_of_bases_that_say_nothing_are_as_they_were(
         ({"languages": "german"}, "no language 'g'"),
     ],
 )
-def test_a_provider_or_a_language_that_is_none_is_refused_with_a_sentence(settings: dict[str, Any], why: str) -> None:
+def test_an_unknown_provider_or_language_is_refused_with_a_reason(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(BadSettings, match=why):
         replace_settings(BaseSettings(), settings)
 
 
-def test_settings_that_are_no_list_of_languages_are_refused() -> None:
+def test_languages_that_are_not_a_list_of_texts_are_refused() -> None:
     with pytest.raises(BadRequest, match="cannot be read"):
         replace_settings(BaseSettings(), {"languages": None})
     with pytest.raises(BadRequest, match="cannot be read"):
         replace_settings(BaseSettings(), {"languages": [["de"]]})
 
 
-def test_providers_and_languages_are_set_by_words_on_the_command_line() -> None:
+def test_providers_and_languages_can_be_set_on_the_command_line() -> None:
     given = parse_settings(["chat=none", "embedding=offline", "languages=de, fr", "budget_tokens=none"])
     assert given == {"chat": "none", "embedding": "offline", "languages": ["de", "fr"], "budget_tokens": None}
     assert replace_settings(BaseSettings(), given).languages == ("de", "fr")
     assert parse_settings(["languages="]) == {"languages": []}
 
 
-def test_settings_are_read_as_they_were_written() -> None:
+def test_settings_survive_a_round_trip_through_json() -> None:
     settings = BaseSettings(embedding="offline", chat="none", languages=("de", "en"))
     assert BaseSettings.from_json(settings.to_json()) == settings

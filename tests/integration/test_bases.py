@@ -1,4 +1,4 @@
-"""The life of a base: one test for each rule, on both databases."""
+"""Bases on both databases: create, rename, change settings, roll out, fail, repair, clear and delete."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WORDS = ("krill", "plankton", "shrimp", "squid")
 
 
 class Embedder(OfflineProvider):
-    """The embedder of this machine under any name, paid for, and broken when a test says so."""
+    """The offline embedder under any model name; counts as paid, and fails when a test sets an error."""
 
     def __init__(self) -> None:
         self.embedding_model = "one"
@@ -85,7 +85,7 @@ def bases(rig: Rig) -> Bases:
 
 
 def change(rig: Rig, **settings: Any) -> Any:
-    """Change settings of the base, and keep the base as it is now."""
+    """Change settings of the base, store the changed base in the rig, and return the rollout."""
     changed = bases(rig).change(rig.base, replace(bases(rig).read(rig.base).settings, **settings))
     rig.base = changed.base
     return changed.rollout
@@ -100,12 +100,12 @@ def sections(count: int, word: str = "krill") -> str:
 
 
 def built(rig: Rig, name: str) -> dict[str, int]:
-    """Return which generation each slot of a document serves."""
+    """Return the generation that each slot of a document serves."""
     return {slot.kind: slot.built for slot in rig.owner(name).slots}
 
 
 def specs(rig: Rig, name: str) -> dict[str, str]:
-    """Return what each slot of a document was made by."""
+    """Return the recipe of each slot of a document."""
     known = {recipe.id: recipe.spec for _, recipe in rig.library.catalog.recipes_of(rig.base.key)}
     return {slot.kind: known[slot.recipe] for slot in rig.owner(name).slots if slot.recipe is not None}
 
@@ -117,7 +117,7 @@ def rollout(rig: Rig) -> Any:
 
 
 def roll(rig: Rig) -> None:
-    """Let the rollout run, and nothing else."""
+    """Run only the rollout."""
     worker = rig.hire("roller")
     worker.indexers = {ROLLOUT: rig.indexers[ROLLOUT]}
     while worker.run_next(1):
@@ -125,7 +125,7 @@ def roll(rig: Rig) -> None:
 
 
 def restart(rig: Rig, embedder: Embedder) -> None:
-    """Open the same database in another process, so to speak."""
+    """Open the same database again, as a new process would."""
     numbers = Settings(database=rig.store.database.engine.url.render_as_string(), data=str(rig.folder))
     rig.library = Library(rig.store, numbers, embedder=embedder, clock=rig.clock)
     rig.indexers = rig.library.indexers()
@@ -133,7 +133,7 @@ def restart(rig: Rig, embedder: Embedder) -> None:
 
 
 def sweep(rig: Rig) -> None:
-    """Sweep and work until nothing is left to do."""
+    """Run the sweep and the worker until no work is left."""
     rig.work()
     while rig.library.sweep(LARGEST_BATCH):
         rig.work()
@@ -141,7 +141,7 @@ def sweep(rig: Rig) -> None:
 
 
 def left_of(rig: Rig, base: Base) -> dict[str, int]:
-    """Count what is left of a base in every table."""
+    """Count the remaining rows of a base in each table."""
     with rig.store.database.reading() as tx:
         key, found = base.key, {}
         for table in ("owners", "library_recipes", "quotas", "pauses"):
@@ -152,7 +152,7 @@ def left_of(rig: Rig, base: Base) -> dict[str, int]:
 
 
 def tables(rig: Rig, recipes: Sequence[int]) -> list[str]:
-    """Name the tables of recipes that are there."""
+    """Return the existing tables of the given recipes."""
     wanted = {f"{kind}_{recipe}" for recipe in recipes for kind in CHANNELS}
     sqlite = rig.store.database.engine.dialect.name == "sqlite"
     listed = "SELECT name FROM sqlite_master" if sqlite else "SELECT tablename FROM pg_tables"
@@ -161,7 +161,7 @@ def tables(rig: Rig, recipes: Sequence[int]) -> list[str]:
 
 
 def at_once(*works: Callable[[], object]) -> list[object]:
-    """Do things in threads that start together; return what came of each."""
+    """Run functions in threads that start together; return each result, or the `NameTaken` it raised."""
     gate = threading.Barrier(len(works))
 
     def one(work: Callable[[], object]) -> object:
@@ -175,11 +175,8 @@ def at_once(*works: Callable[[], object]) -> list[object]:
         return list(threads.map(one, works))
 
 
-# -------------------------------------------------------------------- making, naming, looking
-
-
 @pytest.mark.parametrize("name", ["", " ", "x" * 201, "a\0b", "half \ud800"])
-def test_a_name_that_nobody_could_ask_for_is_refused(rig: Rig, name: str) -> None:
+def test_an_invalid_name_is_refused(rig: Rig, name: str) -> None:
     with pytest.raises(BadRequest, match="1 to 200"):
         bases(rig).create(name)
     with pytest.raises(BadRequest, match="1 to 200"):
@@ -204,10 +201,10 @@ def test_a_name_that_is_taken_is_refused(rig: Rig) -> None:
         bases(rig).create("shelf")
     with pytest.raises(NameTaken, match="shelf"):
         bases(rig).rename(other, "shelf")
-    assert bases(rig).rename(other, "other").name == "other"  # its own name is no obstacle
+    assert bases(rig).rename(other, "other").name == "other"  # a base may keep its own name
 
 
-def test_of_many_who_want_one_name_at_once_one_gets_it(rig: Rig) -> None:
+def test_only_one_of_many_concurrent_requests_for_a_name_gets_it(rig: Rig) -> None:
     answers = at_once(*[lambda: bases(rig).create("wanted")] * 4)
     assert sorted(type(answer).__name__ for answer in answers) == ["Base", "NameTaken", "NameTaken", "NameTaken"]
     others = [bases(rig).create(f"other {n}") for n in range(3)]
@@ -215,7 +212,7 @@ def test_of_many_who_want_one_name_at_once_one_gets_it(rig: Rig) -> None:
     assert sorted(type(answer).__name__ for answer in renamed) == ["Base", "NameTaken", "NameTaken"]
 
 
-def test_a_renamed_base_keeps_all_and_its_old_name_is_free(rig: Rig) -> None:
+def test_a_renamed_base_keeps_its_documents_and_its_old_name_is_free(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.base = bases(rig).rename(rig.base, "archive")
     assert [hit.name for hit in rig.find("krill")] == ["whales.md"]
@@ -230,9 +227,7 @@ def test_a_renamed_base_keeps_all_and_its_old_name_is_free(rig: Rig) -> None:
         ({"indexes": ("fulltext", "rumours")}, "no index 'rumours'"),
     ],
 )
-def test_settings_that_no_document_could_be_indexed_with_are_refused(
-    rig: Rig, settings: dict[str, Any], why: str
-) -> None:
+def test_unusable_settings_are_refused(rig: Rig, settings: dict[str, Any], why: str) -> None:
     with pytest.raises(BadSettings, match=why):
         bases(rig).create("other", BaseSettings(**settings))
     with pytest.raises(BadSettings, match=why):
@@ -251,15 +246,12 @@ def test_settings_of_a_newer_version_are_read_and_kept(rig: Rig) -> None:
     assert (written["moods"], written["auto_index"]) == (["calm"], False)
 
 
-def test_an_index_that_cannot_run_here_is_not_enabled_with_the_reason(rig: Rig) -> None:
+def test_an_index_that_cannot_run_here_is_reported_as_not_enabled(rig: Rig) -> None:
     base = bases(rig).create("other", BaseSettings(indexes=("fulltext", "questions")))
     assert list(bases(rig).not_enabled(base)) == ["questions"]
 
 
-# -------------------------------------------------------------------- other settings
-
-
-def test_settings_that_change_nothing_of_what_is_built_ask_for_no_work(rig: Rig) -> None:
+def test_settings_that_affect_no_index_start_no_rollout(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     assert change(rig, auto_index=False, tenant="us", budget_tokens=1000) is None
     assert (bases(rig).read(rig.base).settings.tenant, rig.worker.run_next(9)) == ("us", 0)
@@ -281,7 +273,7 @@ def test_adding_an_index_builds_only_that_slot_for_every_document(rig: Rig, monk
     audit_quiet(rig)
 
 
-def test_an_index_that_was_built_later_hides_nothing_that_the_others_find(rig: Rig) -> None:
+def test_an_index_that_was_built_later_hides_no_hit_of_the_others(rig: Rig) -> None:
     parts = "\n\n".join(f"## Part {n}\n\nThe Blue Whale eats {word}." for n, word in enumerate(WORDS))
     change(rig, indexes=("fulltext",))
     rig.index("parts.md", parts)
@@ -292,7 +284,7 @@ def test_an_index_that_was_built_later_hides_nothing_that_the_others_find(rig: R
     assert {hit.chunk for hit in look} == before
     assert len(before) == len(WORDS)
     owner = rig.owner("parts.md").slots
-    with rig.store.database.reading() as tx:  # one of them is told of by a slot of a later generation
+    with rig.store.database.reading() as tx:  # the graph slot of one chunk has a later generation
         newer = next(slot for slot in owner if slot.kind == "graph")
         chunk = min(before)
         assert confirm_chunks(tx, rig.base.key, "graph", newer.recipe or 0, [chunk])[chunk].generation == 2
@@ -303,7 +295,7 @@ def test_an_index_that_was_built_later_hides_nothing_that_the_others_find(rig: R
     assert {hit.chunk for hit in found} == before
 
 
-def test_a_rollout_tells_how_far_it_is(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollout_reports_its_progress(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rolling, "DOCUMENTS_PER_TRANSACTION", 2)
     put(rig, "a.md", "b.md", "c.md")
     rig.work()
@@ -320,7 +312,7 @@ def test_a_rollout_tells_how_far_it_is(rig: Rig, monkeypatch: pytest.MonkeyPatch
     assert seen == [(0, 3), (0, 3), (2, 3), (2, 3), (3, 3), (3, 3)]
 
 
-def test_dropping_an_index_removes_only_its_slots_and_rows_and_disturbs_no_search(rig: Rig) -> None:
+def test_dropping_an_index_removes_only_its_slots_and_rows_while_search_keeps_working(rig: Rig) -> None:
     put(rig, "a.md", "b.md")
     rig.work()
     before = built(rig, "a.md")
@@ -338,7 +330,7 @@ def test_dropping_an_index_removes_only_its_slots_and_rows_and_disturbs_no_searc
     audit_quiet(rig)
 
 
-def test_an_index_that_is_wanted_again_while_it_is_being_removed_is_built_anew(rig: Rig) -> None:
+def test_an_index_that_is_enabled_again_during_its_removal_is_rebuilt(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     change(rig, indexes=("fulltext",))
     roll(rig)
@@ -355,7 +347,7 @@ def test_an_index_that_is_wanted_again_while_it_is_being_removed_is_built_anew(r
     audit_quiet(rig)
 
 
-def test_other_chunk_settings_reindex_everything_while_the_old_index_serves(rig: Rig) -> None:
+def test_changed_chunk_settings_reindex_everything_while_the_old_index_serves(rig: Rig) -> None:
     rig.index("parts.md", sections(8))
     rig.index("whales.md", WHALES)
     change(rig, chunk_size=96)
@@ -370,7 +362,7 @@ def test_other_chunk_settings_reindex_everything_while_the_old_index_serves(rig:
     audit_quiet(rig)
 
 
-def test_paid_answers_are_used_again_where_they_still_hold(rig: Rig, embedder: Embedder) -> None:
+def test_paid_answers_are_reused_after_chunk_settings_are_changed_back(rig: Rig, embedder: Embedder) -> None:
     rig.index("whales.md", WHALES)
     rig.index("parts.md", sections(8))
     change(rig, chunk_size=96)
@@ -382,7 +374,7 @@ def test_paid_answers_are_used_again_where_they_still_hold(rig: Rig, embedder: E
     audit_quiet(rig)
 
 
-def test_another_embedding_model_makes_only_vectors_anew(rig: Rig) -> None:
+def test_a_new_embedding_model_rebuilds_only_vectors(rig: Rig) -> None:
     put(rig, "a.md", "b.md")
     rig.work()
     before = built(rig, "a.md")
@@ -399,18 +391,18 @@ def test_another_embedding_model_makes_only_vectors_anew(rig: Rig) -> None:
     wanted = rollout(rig).wanted
     restart(rig, other)
     sweep(rig)
-    assert rollout(rig).wanted == wanted  # nobody asks again for what was asked for
+    assert rollout(rig).wanted == wanted  # no process requests the same rollout again
     audit_quiet(rig)
 
 
-def test_a_document_at_work_is_left_for_another_round(rig: Rig) -> None:
+def test_a_rollout_waits_for_a_document_that_is_being_indexed(rig: Rig) -> None:
     put(rig, "a.md", "b.md")
-    (ticket,) = rig.store.claim_next(("content",), "hand", 1)  # it has read the old settings
+    (ticket,) = rig.store.claim_next(("content",), "hand", 1)  # this worker has read the old settings
     change(rig, chunk_size=96)
     roll(rig)
     assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.WAITING, "documents_at_work")
     assert (rollout(rig).attempts, rollout(rig).error.params["documents"]) == (0, "1")
-    rig.clock.advance(timedelta(minutes=3))  # the hand is gone
+    rig.clock.advance(timedelta(minutes=3))  # the lease of that worker has expired
     rig.work()
     rig.clock.advance(rolling.RETRY_AFTER)
     rig.work()
@@ -421,7 +413,7 @@ def test_a_document_at_work_is_left_for_another_round(rig: Rig) -> None:
     audit_quiet(rig)
 
 
-def test_what_is_added_with_an_old_handle_gets_what_the_base_wants_now(rig: Rig) -> None:
+def test_a_document_added_through_an_outdated_handle_uses_the_current_settings(rig: Rig) -> None:
     old = rig.base
     change(rig, indexes=("fulltext",), chunk_size=96)
     rig.base = old
@@ -446,7 +438,7 @@ def test_a_newer_change_supersedes_the_rollout_of_an_older_one(rig: Rig) -> None
         assert set(built(rig, name)) == {"content", "vector", "fulltext", "graph"}
 
 
-def test_what_failed_before_is_tried_again_only_where_the_change_concerns_it(rig: Rig, embedder: Embedder) -> None:
+def test_a_rollout_retries_a_failed_slot_only_if_the_change_affects_it(rig: Rig, embedder: Embedder) -> None:
     embedder.error = Permanent("content_refused")
     rig.index("whales.md", WHALES)
     assert rig.slot("whales.md", "vector").state is SlotState.FAILED
@@ -459,8 +451,8 @@ def test_what_failed_before_is_tried_again_only_where_the_change_concerns_it(rig
     assert rig.owner("whales.md").status is Status.SUCCESS
 
 
-def test_what_an_earlier_rollout_tried_again_is_no_concern_of_the_next(rig: Rig, embedder: Embedder) -> None:
-    bases(rig).repair(rig.base)  # tries everything again, and ends
+def test_the_retries_of_a_completed_repair_do_not_carry_over_to_the_next_rollout(rig: Rig, embedder: Embedder) -> None:
+    bases(rig).repair(rig.base)  # retries everything, and completes
     rig.work()
     embedder.error = Permanent("content_refused")
     rig.index("whales.md", WHALES)
@@ -470,7 +462,7 @@ def test_what_an_earlier_rollout_tried_again_is_no_concern_of_the_next(rig: Rig,
     assert rig.slot("whales.md", "vector").state is SlotState.FAILED
 
 
-def test_a_superseded_rollout_asks_for_nothing_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_superseded_rollout_requests_no_further_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", WHALES)
     first = change(rig, chunk_size=96)
     target = RolloutIndexer._target
@@ -489,7 +481,7 @@ def test_a_superseded_rollout_asks_for_nothing_more(rig: Rig, monkeypatch: pytes
     assert rig.owner("whales.md").generation == 2
 
 
-def test_what_a_rollout_left_is_not_asked_for_by_every_process_that_starts(rig: Rig) -> None:
+def test_a_new_process_does_not_repeat_a_completed_rollout_for_failed_slots(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     other = Embedder()
     other.embedding_model, other.error = "two", Permanent("content_refused")
@@ -499,23 +491,23 @@ def test_what_a_rollout_left_is_not_asked_for_by_every_process_that_starts(rig: 
     restart(rig, other)
     sweep(rig)
     assert rollout(rig).wanted == 1
-    assert json.loads(specs(rig, "whales.md")["vector"])["model"].startswith("one@")  # what it had is served
+    assert json.loads(specs(rig, "whales.md")["vector"])["model"].startswith("one@")  # the old vectors are still served
 
 
-def test_a_superseded_change_is_not_forgotten(rig: Rig, embedder: Embedder) -> None:
+def test_a_rollout_also_applies_the_change_that_it_supersedes(rig: Rig, embedder: Embedder) -> None:
     rig.index("whales.md", WHALES)
     embedder.embedding_model = "two"
     embedder.error = Permanent("content_refused")
     rig.ask("whales.md", Operation.FORCE)
     rig.work()
     embedder.error = None
-    bases(rig).repair(rig.base)  # tries again what failed
+    bases(rig).repair(rig.base)  # retries failed slots
     change(rig, indexes=("vector", "fulltext", "graph"))
     rig.work()
     assert rig.slot("whales.md", "vector").state is SlotState.READY
 
 
-def test_a_rollout_that_was_interrupted_goes_on_and_asks_for_nothing_twice(
+def test_an_interrupted_rollout_continues_and_requests_no_document_twice(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rolling, "DOCUMENTS_PER_TRANSACTION", 2)
@@ -546,18 +538,18 @@ def test_a_rollout_that_was_interrupted_goes_on_and_asks_for_nothing_twice(
     audit_quiet(rig)
 
 
-def test_what_is_not_indexed_stays_so(rig: Rig) -> None:
+def test_a_rollout_does_not_index_documents_that_were_never_indexed(rig: Rig) -> None:
     rig.library.adder.add(rig.base, [Upload("later.md", WHALES.encode())], AddOptions(index=False))
     change(rig, chunk_size=96)
     rig.work()
     assert (rig.count("slots"), rollout(rig).state) == (1, SlotState.READY)
 
 
-def test_a_rollout_keeps_to_the_quota_of_the_base(rig: Rig) -> None:
+def test_a_rollout_respects_the_daily_quota_of_the_base(rig: Rig) -> None:
     put(rig, "a.md", "b.md")
     rig.work()
     rig.store.set_quota(rig.base.key, 2)
-    change(rig, chunk_size=96)  # the first of the day is the rollout itself
+    change(rig, chunk_size=96)  # the rollout itself counts as the first job of the day
     rig.work()
     assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.WAITING, "daily_quota")
     rig.clock.advance(timedelta(days=1))
@@ -565,30 +557,27 @@ def test_a_rollout_keeps_to_the_quota_of_the_base(rig: Rig) -> None:
     assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96, "version": 2}'}
 
 
-# -------------------------------------------------------------------- failed and repaired
-
-
 def fail(rig: Rig, embedder: Embedder) -> None:
-    """Let the model of the base go away while a document is on its way in."""
+    """Index one document, then make the embedding model fail for a second one."""
     rig.index("whales.md", WHALES)
     embedder.error = Permanent("model_unknown", "The model is gone.")
     rig.index("stones.md", STONES)
     rig.base = bases(rig).read(rig.base)
 
 
-def test_a_base_whose_embedding_model_is_gone_fails_with_the_reason(rig: Rig, embedder: Embedder) -> None:
+def test_a_base_whose_embedding_model_no_longer_exists_fails_with_the_reason(rig: Rig, embedder: Embedder) -> None:
     fail(rig, embedder)
     assert (rig.base.status, rig.base.problem.code) == (BaseStatus.FAILED, "model_unknown")  # type: ignore[union-attr]
     assert rig.owner("stones.md").status is Status.DEGRADED
 
 
-def test_a_failure_of_one_text_fails_no_base(rig: Rig, embedder: Embedder) -> None:
+def test_a_refused_key_does_not_fail_the_base(rig: Rig, embedder: Embedder) -> None:
     embedder.error = Permanent("provider_key_refused")
     rig.index("whales.md", WHALES)
     assert bases(rig).read(rig.base).status is BaseStatus.READY
 
 
-def test_vectors_of_another_length_fail_the_base_when_they_stay_so(rig: Rig, embedder: Embedder) -> None:
+def test_a_changed_vector_length_fails_the_base_after_repeated_attempts(rig: Rig, embedder: Embedder) -> None:
     rig.index("whales.md", WHALES)
     embedder.length = 7
     rig.put("stones.md", STONES)
@@ -603,7 +592,7 @@ def test_vectors_of_another_length_fail_the_base_when_they_stay_so(rig: Rig, emb
         bases(rig).repair(rig.base)
 
 
-def test_a_failed_base_refuses_whatever_would_build_and_search_stays(rig: Rig, embedder: Embedder) -> None:
+def test_a_failed_base_refuses_work_that_builds_and_stays_searchable(rig: Rig, embedder: Embedder) -> None:
     fail(rig, embedder)
     items = rig.library.items
     item = items.find(rig.base, "whales.md").id
@@ -633,7 +622,7 @@ def test_a_failed_base_refuses_whatever_would_build_and_search_stays(rig: Rig, e
     assert rig.library.remover.delete(rig.base, [item])[0].accepted
 
 
-def test_sources_of_a_failed_base_are_not_looked_at_by_themselves(rig: Rig, tmp_path: Path) -> None:
+def test_sources_of_a_failed_base_are_not_refreshed_by_their_schedule(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "books").mkdir()
     books = Upload("books", kind=ItemKind.DIRECTORY, source=str(tmp_path / "books"), every=60)
     rig.library.adder.add(rig.base, [books])
@@ -648,7 +637,7 @@ def test_sources_of_a_failed_base_are_not_looked_at_by_themselves(rig: Rig, tmp_
     assert rig.library.remover.continue_deletes(10) + rig.library.operations.refresh_due(10) == 1
 
 
-def test_repair_asks_the_provider_once_and_says_why_it_still_fails(rig: Rig, embedder: Embedder) -> None:
+def test_repair_calls_the_provider_once_and_reports_why_it_still_fails(rig: Rig, embedder: Embedder) -> None:
     fail(rig, embedder)
     embedder.error = Permanent("model_unknown", "It is still gone.")
     asked = len(embedder.asked)
@@ -660,7 +649,7 @@ def test_repair_asks_the_provider_once_and_says_why_it_still_fails(rig: Rig, emb
     assert problem.params["message"] == "It is still gone."
 
 
-def test_repair_builds_what_is_missing(rig: Rig, embedder: Embedder) -> None:
+def test_repair_builds_only_missing_results(rig: Rig, embedder: Embedder) -> None:
     fail(rig, embedder)
     before = built(rig, "whales.md")
     embedder.error = None
@@ -668,7 +657,7 @@ def test_repair_builds_what_is_missing(rig: Rig, embedder: Embedder) -> None:
     assert (changed.base.status, changed.base.problem) == (BaseStatus.READY, None)
     rig.work()
     assert rig.owner("stones.md").status is Status.SUCCESS
-    assert built(rig, "whales.md") == before  # what was right is not touched
+    assert built(rig, "whales.md") == before  # complete documents are not rebuilt
     sweep(rig)
     audit_quiet(rig)
 
@@ -677,13 +666,13 @@ def test_settings_of_a_failed_base_take_effect_when_it_is_repaired(rig: Rig, emb
     fail(rig, embedder)
     assert change(rig, indexes=("fulltext",)) is None
     assert rig.worker.run_next(9) == 0
-    bases(rig).repair(rig.base)  # the model is not needed any more, and not asked
+    bases(rig).repair(rig.base)  # no index needs the model any more, so the repair does not call it
     rig.work()
     assert rig.owner("stones.md").status is Status.SUCCESS
     assert (set(built(rig, "whales.md")), rig.rows("vector")) == ({"content", "fulltext"}, [])
 
 
-def test_a_base_that_fails_during_a_rollout_ends_it_and_repair_goes_on(rig: Rig, embedder: Embedder) -> None:
+def test_a_base_failure_ends_the_rollout_and_a_repair_completes_it(rig: Rig, embedder: Embedder) -> None:
     put(rig, "a.md", "b.md")
     rig.work()
     change(rig, chunk_size=96)
@@ -695,15 +684,12 @@ def test_a_base_that_fails_during_a_rollout_ends_it_and_repair_goes_on(rig: Rig,
     assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96, "version": 2}'}
 
 
-# -------------------------------------------------------------------- emptied
-
-
 def test_clearing_hides_everything_at_once_and_keeps_name_and_settings(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(rig, "a.md", "b.md")
     rig.work()
-    put(rig, "c.md")  # on its way
+    put(rig, "c.md")  # still queued
     monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 2)
     bases(rig).clear(rig.base)
     assert (rig.children(rig.base), rig.find("krill"), rig.find("krill", "vector")) == ([], [], [])
@@ -727,18 +713,15 @@ def test_clearing_removes_the_cards_and_a_failed_base_can_be_cleared(rig: Rig, e
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- deleted
-
-
 def own_slots(rig: Rig) -> None:
-    """Ask for what a base has beside its documents: cards and merged descriptions."""
+    """Request the slots of the base itself: cards and merged descriptions."""
     request = Request(base=rig.base.key, owner="cards", operation=Operation.FORCE, slots=(SlotSpec("cards"),))
     rig.store.admit([request])
     merging.request_merge(rig.store, rig.base.key)
 
 
 def fill(rig: Rig) -> Base:
-    """Fill the base, and another one that must not be touched."""
+    """Fill the base, and a second base that must stay unchanged."""
     change(rig, indexes=CHANNELS)
     put(rig, "a.md", "b.md")
     (rig.folder.parent / "books").mkdir()
@@ -757,7 +740,7 @@ def fill(rig: Rig) -> Base:
 
 
 def assert_gone(rig: Rig, gone: Base, other: Base, recipes: Sequence[int]) -> None:
-    """Nothing of a base is left, and all of the other one."""
+    """Assert that no row of the deleted base is left and that the other base is unchanged."""
     assert left_of(rig, gone) == {}
     assert tables(rig, recipes) == []
     with rig.store.database.reading() as tx:
@@ -769,9 +752,7 @@ def assert_gone(rig: Rig, gone: Base, other: Base, recipes: Sequence[int]) -> No
     audit_quiet(rig)
 
 
-def test_a_deleted_base_is_found_nowhere_at_once_and_its_name_is_free(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deleted_base_disappears_immediately_and_its_name_is_free(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(rig)
     with monkeypatch.context() as crash:
         crash.setattr(Bases, "_hide_and_request_clean_up", interrupted)
@@ -790,7 +771,7 @@ def interrupted(*_: object, **__: object) -> int:
     raise OSError("the lights went out")
 
 
-def test_nothing_of_a_deleted_base_is_left_and_others_are_untouched(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_base_leaves_no_rows_and_other_bases_are_unchanged(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     other = fill(rig)
     recipes = [recipe.id for _, recipe in rig.library.catalog.recipes_of(rig.base.key)]
     assert len(tables(rig, recipes)) == 2
@@ -801,12 +782,12 @@ def test_nothing_of_a_deleted_base_is_left_and_others_are_untouched(rig: Rig, mo
     sweep(rig)
     assert_gone(rig, rig.base, other, recipes)
     assert paid.kinds_spent != []
-    assert rig.library.paid_cache.summarize_base(rig.base.key) == paid  # money that was spent is history
+    assert rig.library.paid_cache.summarize_base(rig.base.key) == paid  # the ledger keeps what was spent
     assert rig.library.sweep(LARGEST_BATCH) == 0
 
 
 @pytest.mark.parametrize("point", ["closed", "hidden", "asked", "cleaned", "forgotten"])
-def test_a_delete_that_was_interrupted_anywhere_is_finished_by_the_sweep(
+def test_the_sweep_completes_a_delete_that_was_interrupted_at_any_point(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     other = fill(rig)
@@ -828,7 +809,7 @@ def test_a_delete_that_was_interrupted_anywhere_is_finished_by_the_sweep(
         else:
             bases(rig).delete(rig.base)
     if point == "cleaned":
-        assert rig.worker.run_next(3)  # some are clean, then the worker is gone
+        assert rig.worker.run_next(3)  # the worker stops after three clean-ups
     if point == "forgotten":
         rig.work()
         rig.library.remover.continue_deletes(LARGEST_BATCH) + rig.library.operations.refresh_due(LARGEST_BATCH)
@@ -841,11 +822,11 @@ def test_a_delete_that_was_interrupted_anywhere_is_finished_by_the_sweep(
     assert_gone(rig, rig.base, other, recipes)
 
 
-def test_tables_stay_until_nobody_is_left_who_could_look_into_them(rig: Rig) -> None:
+def test_tables_of_a_recipe_are_dropped_only_after_its_last_worker_has_finished(rig: Rig) -> None:
     other = fill(rig)
     recipes = [recipe.id for _, recipe in rig.library.catalog.recipes_of(rig.base.key)]
     bases(rig).delete(rig.base)
-    (ticket,) = rig.store.claim_next(("fulltext",), "hand", 1)  # it removes rows, slowly
+    (ticket,) = rig.store.claim_next(("fulltext",), "hand", 1)  # a slow worker is still removing rows
     sweep(rig)
     assert len(tables(rig, recipes)) == 2
     rig.store.release([Release(ticket=ticket)])
@@ -853,7 +834,7 @@ def test_tables_stay_until_nobody_is_left_who_could_look_into_them(rig: Rig) -> 
     assert_gone(rig, rig.base, other, recipes)
 
 
-def test_a_base_stays_closed_as_long_as_an_index_that_is_not_installed_here_may_have_rows_of_it(rig: Rig) -> None:
+def test_a_deleted_base_keeps_its_record_while_an_uninstalled_index_may_have_rows(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.library.catalog.get_or_create_recipe(rig.base, "elsewhere", {"version": 1})
     bases(rig).delete(rig.base)
@@ -863,7 +844,7 @@ def test_a_base_stays_closed_as_long_as_an_index_that_is_not_installed_here_may_
     assert rig.count("items") == 0
 
 
-def test_a_base_that_cannot_be_cleaned_up_keeps_trying_and_holds_up_no_other(
+def test_a_failing_clean_up_is_retried_and_does_not_block_other_bases(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = fill(rig)
@@ -884,7 +865,7 @@ def test_a_base_that_cannot_be_cleaned_up_keeps_trying_and_holds_up_no_other(
     assert_gone(rig, rig.base, other, recipes)
 
 
-def test_a_base_is_deleted_while_documents_are_indexed_a_rollout_runs_and_cards_are_made(rig: Rig) -> None:
+def test_a_base_can_be_deleted_during_indexing_a_rollout_and_card_generation(rig: Rig) -> None:
     other = fill(rig)
     recipes = [recipe.id for _, recipe in rig.library.catalog.recipes_of(rig.base.key)]
     put(rig, "d.md")
@@ -900,7 +881,7 @@ def test_a_base_is_deleted_while_documents_are_indexed_a_rollout_runs_and_cards_
     assert_gone(rig, rig.base, other, recipes)
 
 
-def test_a_rollout_of_a_base_that_is_being_deleted_asks_for_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollout_of_a_base_that_is_being_deleted_requests_no_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     put(rig, "a.md", "b.md")
     rig.work()
     change(rig, chunk_size=96)
@@ -916,7 +897,7 @@ def test_a_rollout_of_a_base_that_is_being_deleted_asks_for_nothing(rig: Rig, mo
     audit_quiet(rig)
 
 
-def test_nothing_is_asked_of_a_deleted_base_with_an_old_handle(rig: Rig) -> None:
+def test_an_outdated_handle_of_a_deleted_base_is_refused(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     bases(rig).delete(rig.base)
     rig.library.cards._require_questions = lambda base: None  # type: ignore[method-assign]  # noqa: ARG005
@@ -943,9 +924,9 @@ def test_nothing_is_asked_of_a_deleted_base_with_an_old_handle(rig: Rig) -> None
     audit_quiet(rig)
 
 
-def test_whoever_adds_while_a_base_is_deleted_comes_before_or_is_refused(rig: Rig) -> None:
+def test_an_add_concurrent_with_a_delete_of_the_base_commits_first_or_is_refused(rig: Rig) -> None:
     with rig.store.database.writing(durable=True) as tx:
-        lock_open_base(tx, rig.base, building=True)  # somebody is adding
+        lock_open_base(tx, rig.base, building=True)  # another transaction is adding a document
         meanwhile = Meanwhile(rig, lambda: bases(rig).delete(rig.base))
         assert meanwhile.waits
     meanwhile.end()
@@ -955,7 +936,7 @@ def test_whoever_adds_while_a_base_is_deleted_comes_before_or_is_refused(rig: Ri
     assert left_of(rig, rig.base) == {}
 
 
-def test_no_item_is_asked_for_after_it_was_deleted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_item_is_never_requested_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.library.adder.add(rig.base, [Upload("later.md", WHALES.encode())], AddOptions(index=False))
     item = rig.library.items.find(rig.base, "later.md").id
     slots = rig.library.adder.slot_specs

@@ -1,4 +1,4 @@
-"""Words in memory rank as FTS5 does, follow every change, stay within bounds, and may be done without."""
+"""The BM25 cache ranks like FTS5, follows every change, stays within its memory limit, and can be switched off."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def queries(count: int = 30) -> Iterator[list[Term]]:
     chance = Random(99)
     for _ in range(count):
         yield parse_query_terms(" ".join(chance.choices(VOCABULARY, k=chance.randint(1, 6))))
-    yield parse_query_terms("鯨")  # whatever begins so
+    yield parse_query_terms("鯨")  # matches by prefix
     yield parse_query_terms("zeppelin")
     yield []
 
@@ -60,7 +60,7 @@ def queries(count: int = 30) -> Iterator[list[Term]]:
 def assert_same(
     shelf: SqliteFulltextStore, plain: SqliteFulltextStore, within: Sequence[int] | None = None, *, exact: bool = True
 ) -> None:
-    """The same chunks, the same scores and the same order, equal scores aside, as by asking FTS5 each time."""
+    """Assert that cache and FTS5 return the same chunks and scores in the same order, except among equal scores."""
     for query in queries():
         mine, theirs = shelf.find(RECIPE, query, 1_000, within), plain.find(RECIPE, query, 1_000, within)
         assert {one.chunk for one in mine} == {one.chunk for one in theirs}
@@ -75,7 +75,7 @@ def made(database: Database) -> tuple[SqliteFulltextStore, SqliteFulltextStore]:
 
 
 @pytest.mark.parametrize("apart", [1, postings.MAX_IDS_PER_CHUNK, 50])
-def test_words_in_memory_rank_as_fts5_does(database: Database, apart: int) -> None:
+def test_the_cache_ranks_like_fts5(database: Database, apart: int) -> None:
     shelf, plain = made(database)
     put(shelf, database, range(apart, 400 * apart, apart))
     assert_same(shelf, plain)
@@ -85,25 +85,27 @@ def test_words_in_memory_rank_as_fts5_does(database: Database, apart: int) -> No
     assert not plain._caches
 
 
-def test_what_comes_and_goes_in_any_order_is_seen_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_and_removed_chunks_are_visible_immediately_in_any_order(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(postings, "CHANGED_SHARE", 10.0)
     shelf, plain = made(database)
-    other = SqliteFulltextStore(database)  # of another process
+    other = SqliteFulltextStore(database)  # simulates another process
     put(other, database, range(100, 300))
     assert_same(shelf, plain)
     first = shelf._caches[RECIPE][1]
-    put(other, database, [400, 401, 20, 150], seed=2)  # one of them is known already
+    put(other, database, [400, 401, 20, 150], seed=2)  # chunk 150 is in the cache already
     assert_same(shelf, plain, exact=False)
     assert first.added_since == {400, 401, 20}
     other.drop(RECIPE, [120, 400])
     assert_same(shelf, plain, exact=False)
-    put(other, database, [120], seed=3)  # the number of a chunk that is gone comes back
+    put(other, database, [120], seed=3)  # the id of a removed chunk is used again
     assert_same(shelf, plain, exact=False)
     assert_same(shelf, plain, within=[120, 401, 130], exact=False)
     assert shelf._caches[RECIPE][1] is first
 
 
-def test_after_many_changes_the_copy_is_begun_anew(database: Database) -> None:
+def test_many_changes_rebuild_the_cache(database: Database) -> None:
     shelf, plain = made(database)
     put(shelf, database, range(100, 300))
     assert_same(shelf, plain)
@@ -115,15 +117,15 @@ def test_after_many_changes_the_copy_is_begun_anew(database: Database) -> None:
     assert not shelf._caches[RECIPE][1].added_since
 
 
-def test_a_reader_of_an_older_snapshot_takes_nothing_from_those_after_it(database: Database) -> None:
+def test_a_reader_of_an_older_snapshot_removes_nothing_for_later_readers(database: Database) -> None:
     shelf, plain = made(database)
     put(shelf, database, range(1, 100))
     query = parse_query_terms("whale krill tide rope run harbour")
     with database.reading() as old:
         assert shelf._tables.exists_committed(old, RECIPE)
         put(shelf, database, [200], seed=4)
-        shelf.find(RECIPE, [Term("whale")], 5, None)  # begins a copy that has 200
-        words = shelf._refresh_cache(old, RECIPE)  # and now somebody asks who cannot see it
+        shelf.find(RECIPE, [Term("whale")], 5, None)  # fills the cache, including chunk 200
+        words = shelf._refresh_cache(old, RECIPE)  # a reader whose snapshot does not contain chunk 200
         assert words is not None
         tokens = [one for one in shelf._tokenizer.tokenize(query) if one]
         shelf._search_cache(old, RECIPE, words, tokens, limit=10, within=None)
@@ -133,7 +135,7 @@ def test_a_reader_of_an_older_snapshot_takes_nothing_from_those_after_it(databas
     assert_same(shelf, plain, exact=False)
 
 
-def test_what_is_kept_in_memory_has_bounds(database: Database) -> None:
+def test_the_cache_stays_within_its_memory_limit(database: Database) -> None:
     plain = SqliteFulltextStore(database, memory=0)
     shelf = SqliteFulltextStore(database, memory=700 * BYTES_PER_ENTRY / 2**20)
     put(shelf, database, range(1, 400))
@@ -145,7 +147,7 @@ def test_what_is_kept_in_memory_has_bounds(database: Database) -> None:
 
 
 @pytest.mark.parametrize("memory", [0, 60])
-def test_a_process_keeps_as_much_as_its_settings_say(tmp_path: Path, clock: FakeClock, memory: int) -> None:
+def test_the_setting_words_memory_switches_the_cache_on_and_off(tmp_path: Path, clock: FakeClock, memory: int) -> None:
     settings = Settings(database=f"sqlite:///{tmp_path}/words.db", data=str(tmp_path), words_memory=memory)
     store = open_test_store(settings.database, clock)
     library = Library(store, settings)
@@ -158,7 +160,7 @@ def test_a_process_keeps_as_much_as_its_settings_say(tmp_path: Path, clock: Fake
     store.close()
 
 
-def test_a_recipe_that_is_too_large_is_left_to_fts5(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_with_too_many_chunks_is_searched_by_fts5(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "MAX_CACHED_CHUNKS", 50)
     shelf, plain = made(database)
     put(shelf, database, range(1, 100))
@@ -166,7 +168,7 @@ def test_a_recipe_that_is_too_large_is_left_to_fts5(database: Database, monkeypa
     assert not shelf._caches
 
 
-def test_a_word_that_fts5_does_not_take_for_one_is_left_to_it(database: Database) -> None:
+def test_a_term_that_fts5_does_not_treat_as_one_word_is_searched_by_fts5(database: Database) -> None:
     shelf, plain = made(database)
     put(shelf, database, range(1, 100))
     strange = [Term("whale"), Term("krill-tide"), Term("")]
@@ -185,13 +187,13 @@ def test_lengths_are_read_as_fts5_writes_them(numbers: list[int]) -> None:
     assert sqlite._parse_varints(written.hex()).tolist() == numbers
 
 
-def test_a_chunk_that_is_no_part_of_the_copy_gives_nothing_to_its_neighbours() -> None:
+def test_a_chunk_outside_the_cache_does_not_change_the_scores_of_its_neighbours() -> None:
     words = Postings(np.array([10, 20, 30]), np.array([5, 5, 5]))
     words.add_word("word", np.array([5, 20, 25, 25, 99]), headed=np.array([True, False, False, True, False]))
     assert [chunk for chunk, _ in words.find(["word"], 5, None)] == [20]
 
 
-def test_a_copy_of_nothing_finds_nothing() -> None:
+def test_an_empty_cache_finds_nothing() -> None:
     empty = Postings(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     empty.add_word("word", np.array([3, 4, 4]), headed=np.array([True, False, False]))
     assert empty.find(["word"], 5, None) == []
@@ -199,7 +201,7 @@ def test_a_copy_of_nothing_finds_nothing() -> None:
     assert not empty.evict_word()
 
 
-def test_it_does_not_matter_in_which_order_chunks_are_read() -> None:
+def test_the_order_in_which_chunks_are_read_does_not_matter() -> None:
     said = [(10, True), (10, False), (30, False), (30, False), (20, True)]
     found = []
     for order in ([0, 1, 2, 3, 4], [4, 2, 0, 3, 1], [2, 3, 4, 1, 0]):
@@ -213,7 +215,7 @@ def test_it_does_not_matter_in_which_order_chunks_are_read() -> None:
 
 @pytest.mark.parametrize("chunks", [3, 40, 5_000])
 @pytest.mark.parametrize("limit", [0, 1, 10, 100])
-def test_the_best_are_found_without_sorting_all(chunks: int, limit: int) -> None:
+def test_the_highest_scores_are_found_without_a_full_sort(chunks: int, limit: int) -> None:
     chance = Random(chunks + limit)
     sums = np.array([chance.choice([0, 0, 0, 0.5, 1, chance.random()]) for _ in range(chunks)], dtype=np.float32)
     places = postings._highest(sums, limit).tolist()

@@ -1,4 +1,4 @@
-"""The same done to all that a filter lets through: what a list shows is what is met, in batches."""
+"""Bulk operations: they affect exactly the documents that a list with the same filter shows, in batches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def documents(rig: Rig) -> LocalDocuments:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a batch hold two."""
+    """Limit a batch to two items."""
     monkeypatch.setattr(matching, "ITEMS_PER_CLEAN_UP", 2)
 
 
@@ -68,7 +68,7 @@ def jobs(rig: Rig) -> int:
 
 
 @pytest.mark.usefixtures("small")
-def test_everything_that_failed_is_tried_again_in_batches_and_nothing_else(rig: Rig, documents: LocalDocuments) -> None:
+def test_a_bulk_retry_affects_all_failed_documents_and_no_others(rig: Rig, documents: LocalDocuments) -> None:
     bad = [put(rig, f"bad{number}.md", NO_TEXT + b"\n" * number) for number in range(5)]
     fine = [put(rig, f"fine{number}.md") for number in range(3)]
     rig.work()
@@ -117,7 +117,7 @@ def test_a_dry_run_counts_what_a_list_with_the_same_filters_shows(
 
 
 @pytest.mark.usefixtures("small")
-def test_a_delete_takes_what_fits_and_leaves_the_folders_around_it(rig: Rig, documents: LocalDocuments) -> None:
+def test_a_bulk_delete_removes_matching_documents_and_keeps_their_folders(rig: Rig, documents: LocalDocuments) -> None:
     inside = folder(rig, "folder")
     bad = [put(rig, f"bad{number}.md", NO_TEXT + b"\n" * number, inside) for number in range(3)]
     good = put(rig, "good.md", parent=inside)
@@ -134,7 +134,7 @@ def test_a_delete_takes_what_fits_and_leaves_the_folders_around_it(rig: Rig, doc
 
 
 @pytest.mark.usefixtures("small")
-def test_what_stands_below_a_folder_that_is_met_is_not_asked_again(rig: Rig, documents: LocalDocuments) -> None:
+def test_documents_below_a_matching_folder_are_not_requested_twice(rig: Rig, documents: LocalDocuments) -> None:
     whole = folder(rig, "folder")
     deep = folder(rig, "deep", whole)
     inner = [put(rig, f"{number}.md", parent=deep) for number in range(5)]
@@ -150,7 +150,7 @@ def test_what_stands_below_a_folder_that_is_met_is_not_asked_again(rig: Rig, doc
 
 
 @pytest.mark.usefixtures("small")
-def test_clean_ups_that_failed_are_tried_again_together(
+def test_failed_clean_ups_are_retried_in_bulk(
     rig: Rig, documents: LocalDocuments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = [put(rig, f"{number}.md") for number in range(5)]
@@ -169,7 +169,7 @@ def test_clean_ups_that_failed_are_tried_again_together(
     assert (documents.matching("shelf", "retry", deleting=True).found, rig.count("items")) == (0, 0)
 
 
-def test_what_ceases_to_fit_before_its_batch_is_left_alone(
+def test_a_document_that_stops_matching_before_its_batch_is_left_unchanged(
     rig: Rig, documents: LocalDocuments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item, other = put(rig, "a.md", NO_TEXT), put(rig, "b.md", NO_TEXT + b"\n")
@@ -189,7 +189,7 @@ def test_what_ceases_to_fit_before_its_batch_is_left_alone(
 
 
 @pytest.mark.usefixtures("small")
-def test_what_comes_while_many_are_asked_for_is_not_met(
+def test_documents_added_during_a_bulk_operation_are_not_affected(
     rig: Rig, documents: LocalDocuments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = [put(rig, f"{number}.md") for number in range(3)]
@@ -230,7 +230,7 @@ def test_a_batch_is_one_transaction_of_a_bounded_size(
     assert sizes == [10, 10, 5]
 
 
-def test_what_nobody_can_mean_is_refused(rig: Rig, documents: LocalDocuments) -> None:
+def test_invalid_bulk_operations_are_refused(rig: Rig, documents: LocalDocuments) -> None:
     item = put(rig, "a.md")
     for nothing in (None, ""):
         with pytest.raises(BadRequest, match="clear"):
@@ -247,7 +247,7 @@ def test_what_nobody_can_mean_is_refused(rig: Rig, documents: LocalDocuments) ->
     assert documents.matching("shelf", "delete", kinds=["sitemap"]).answers == {}
 
 
-def test_in_a_base_that_has_failed_things_are_deleted_and_not_built(rig: Rig, documents: LocalDocuments) -> None:
+def test_a_failed_base_allows_bulk_deletes_but_refuses_bulk_indexing(rig: Rig, documents: LocalDocuments) -> None:
     put(rig, "a.md")
     problem = '{"code": "away", "params": {"message": "It is away."}}'
     rig.store.database.write(lambda tx: tx.run(sql.FAIL_BASE, id=rig.base.id, problem=problem), durable=True)
@@ -257,7 +257,7 @@ def test_in_a_base_that_has_failed_things_are_deleted_and_not_built(rig: Rig, do
     assert documents.matching("shelf", "delete", kinds=["file"]).accepted == 1
 
 
-def test_pages_are_fetched_again_and_what_was_uploaded_is_left_out(rig: Rig, documents: LocalDocuments) -> None:
+def test_a_bulk_refresh_fetches_web_pages_and_skips_uploads(rig: Rig, documents: LocalDocuments) -> None:
     put(rig, "a.md")
     page = documents.url("shelf", "https://example.org/")
     documents.cancel("shelf", page.document or 0)

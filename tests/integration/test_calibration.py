@@ -1,4 +1,4 @@
-"""The calibration of a large base is kept in the database, so that a new process does not measure it again."""
+"""The calibration of a large base is stored in the database, so that a new process does not measure it again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXTS = {f"{name}.md": f"# {name}\n\nThe {name} is a long way from here." for na
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let small bases be kept, too, and return a list that grows by one with every measurement."""
+    """Make small bases store their calibration too; return a list that grows by one with each measurement."""
     monkeypatch.setattr(calibration, "KEPT_FROM_CHUNKS", 1)
     measurements: list[int] = []
     measure = calibration.CalibrationCache._measure_weights
@@ -50,12 +50,12 @@ def filled(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]
 
 
 def calibrate_in_new_process(rig: Rig) -> Calibration:
-    """Return the calibration as a process reads it that has searched nothing yet."""
+    """Return the calibration that a new process reads, one that has not searched yet."""
     return Searcher(rig.library.store.database, rig.library.indexes).get_calibration(rig.base)
 
 
 def change_kept(rig: Rig, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the row of the base as another process or version would have written it."""
+    """Change the stored row, as if another process or version had written it."""
     database = rig.library.store.database
     with database.writing(durable=False) as tx:
         ((text,),) = tx.run_sql("SELECT measured FROM library_calibrations")
@@ -65,7 +65,7 @@ def change_kept(rig: Rig, change: Callable[[dict[str, Any]], object]) -> None:
         tx.run(sql.SAVE_CALIBRATION, [row])
 
 
-def test_a_new_process_uses_what_another_has_measured(filled: Rig, measured: list[int]) -> None:
+def test_a_new_process_uses_the_stored_calibration(filled: Rig, measured: list[int]) -> None:
     first, second = calibrate_in_new_process(filled), calibrate_in_new_process(filled)
     assert len(measured) == 1
     assert (second.weights, second.link_trust, second.measured_chunks) == (
@@ -92,7 +92,7 @@ def test_a_small_base_is_measured_by_each_process(
         pytest.param(lambda kept: kept["recipes"].update(vector=0), id="another recipe"),
     ],
 )
-def test_what_no_longer_fits_is_measured_again(
+def test_an_outdated_calibration_is_measured_again(
     filled: Rig, measured: list[int], change: Callable[[dict[str, Any]], object]
 ) -> None:
     first = calibrate_in_new_process(filled)
@@ -112,7 +112,7 @@ def test_a_base_that_has_doubled_is_measured_again(filled: Rig, measured: list[i
     assert len(measured) == 2
 
 
-def test_a_search_does_not_fail_because_its_calibration_cannot_be_kept(
+def test_a_search_succeeds_if_its_calibration_cannot_be_stored(
     filled: Rig, measured: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -124,7 +124,7 @@ def test_a_search_does_not_fail_because_its_calibration_cannot_be_kept(
     assert len(measured) == 1
 
 
-def test_the_row_goes_with_the_base_and_does_not_come_back(filled: Rig, measured: list[int]) -> None:
+def test_a_calibration_is_deleted_with_its_base_and_never_written_again(filled: Rig, measured: list[int]) -> None:
     searcher = Searcher(filled.library.store.database, filled.library.indexes)
     kept = searcher.get_calibration(filled.base)
     assert filled.count("calibrations") == 1
@@ -133,6 +133,6 @@ def test_the_row_goes_with_the_base_and_does_not_come_back(filled: Rig, measured
     while filled.library.sweep(LARGEST_BATCH):
         filled.work()
     assert filled.count("bases") == filled.count("calibrations") == 0
-    searcher._calibrations._save(filled.base, kept)  # by a search that began before
+    searcher._calibrations._save(filled.base, kept)  # as a search does that began before the delete
     assert filled.count("calibrations") == 0
     assert len(measured) == 1

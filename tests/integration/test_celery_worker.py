@@ -1,4 +1,4 @@
-"""The Celery workers that other tests stand on: they run tasks, die whole or in part, and leave nothing behind."""
+"""Proves the Celery workers that other tests use: tasks run, processes can be killed, and none is left behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def board(valkey: Valkey) -> Iterator[Board]:
 
 @pytest.fixture
 def send(valkey: Valkey, board: Board) -> Iterator[Callable[[str], None]]:
-    """Send one task of this name."""
+    """Return a function that sends one task with the given name."""
     app = sample_app(valkey.url)
     yield lambda name: app.send_task(TASK, [name])
     app.close()
@@ -38,7 +38,7 @@ def send(valkey: Valkey, board: Board) -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture
 def worker(valkey: Valkey, tmp_path: Path) -> Callable[..., CeleryWorker]:
-    """Make workers whose broker gives a message out again after so many seconds."""
+    """Make workers; their broker redelivers an unacknowledged message after `visibility_timeout` seconds."""
 
     def make(visibility_timeout: float = 3600, concurrency: int = 1) -> CeleryWorker:
         environment = {"SAMPLE_BROKER_URL": valkey.url, "SAMPLE_VISIBILITY_TIMEOUT": str(visibility_timeout)}
@@ -48,20 +48,20 @@ def worker(valkey: Valkey, tmp_path: Path) -> Callable[..., CeleryWorker]:
 
 
 def begun(board: Board, name: str, times: int) -> int:
-    """Wait until the task has started so many times, and return the process of the last one."""
+    """Wait until the task has started `times` times; return the process id of the last start."""
     until(lambda: len(board.told("started", name)) >= times, f"{name} did not start {times} times")
     return board.told("started", name)[-1]
 
 
 def done(board: Board, name: str) -> list[int]:
-    """Open the gate, wait for the end of the task, and return the processes that finished it."""
+    """Open the gate, wait until the task ends, and return the ids of the processes that finished it."""
     board.open_gate(name)
     until(lambda: board.told("finished", name), f"{name} did not finish")
     return board.told("finished", name)
 
 
 @pytest.mark.smoke
-def test_a_task_runs_in_a_child_and_is_finished_before_a_worker_that_is_asked_to_end(
+def test_a_terminated_worker_finishes_the_running_task_of_its_child_first(
     worker: Callable[..., CeleryWorker], board: Board, send: Callable[[str], None]
 ) -> None:
     with worker(concurrency=2) as celery:
@@ -103,7 +103,7 @@ def test_a_task_of_a_killed_worker_runs_again_at_another_after_the_visibility_ti
         assert done(board, "letter") == other.children()
 
 
-def test_a_stopped_child_goes_on_where_it_was(
+def test_a_stopped_child_continues_its_task(
     worker: Callable[..., CeleryWorker], board: Board, send: Callable[[str], None]
 ) -> None:
     with worker() as celery:

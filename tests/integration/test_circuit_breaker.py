@@ -1,4 +1,4 @@
-"""A provider that is down for everybody is asked by nobody; whoever is at fault alone stands alone."""
+"""Circuit breaker: an outage pauses all calls to a provider; a failure of a single text affects only that text."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def put_in(rig: Rig, count: int = DOCUMENTS) -> list[str]:
 
 
 def vectors(rig: Rig, names: Sequence[str]) -> Counter[tuple[str, int, str | None]]:
-    """Count how the vectors of documents stand: state, attempts, error."""
+    """Count the vector slots of documents by state, attempts and error."""
     slots = [rig.slot(name, "vector") for name in names]
     return Counter((slot.state, slot.attempts, slot.error_code) for slot in slots)
 
@@ -85,24 +85,24 @@ def vectors(rig: Rig, names: Sequence[str]) -> Counter[tuple[str, int, str | Non
     ],
     ids=["503", "500", "dropped", "429"],
 )
-def test_an_outage_is_found_out_once_and_everything_waits_for_its_end(
+def test_an_outage_is_detected_once_and_all_documents_wait_for_its_end(
     make: Make, paid: PaidProvider, clock: FakeClock, fault: Fault, code: str
 ) -> None:
     rig = make()
     names = put_in(rig)
     paid.always(fault)
     rig.work()
-    assert paid.bill.calls == 2  # of some document, and the harmless one
+    assert paid.bill.calls == 2  # one text of a document, then the probe
     assert vectors(rig, names) == {(SlotState.WAITING, 0, code): DOCUMENTS}
     over = clock.now() + micros(SECOND)
     clock.advance(timedelta(milliseconds=400))
-    more = put_in(rig, DOCUMENTS + 5)  # what comes meanwhile asks nobody, and waits for the same moment
+    more = put_in(rig, DOCUMENTS + 5)  # new documents make no call and wait for the same moment
     rig.work()
     assert paid.bill.calls == 2
     assert vectors(rig, more) == {(SlotState.WAITING, 0, code): DOCUMENTS + 5}
     assert {rig.slot(name, "vector").due_at for name in more} == {over}
     clock.advance(timedelta(milliseconds=600))
-    for seconds in (2, 4, 8, 16, 32, 60, 60):  # one probe each, and longer and longer
+    for seconds in (2, 4, 8, 16, 32, 60, 60):  # one probe per pause, and each pause is longer
         before = paid.bill.calls
         rig.work()
         assert paid.bill.calls == before + 1
@@ -119,7 +119,7 @@ def test_an_outage_is_found_out_once_and_everything_waits_for_its_end(
     assert len(paid.bill.texts) == DOCUMENTS + 5
 
 
-def test_people_read_which_provider_is_not_asked_and_why_and_until_when(
+def test_the_error_names_the_paused_provider_the_reason_and_the_end_of_the_pause(
     make: Make, paid: PaidProvider, clock: FakeClock
 ) -> None:
     rig = make()
@@ -138,7 +138,7 @@ def test_people_read_which_provider_is_not_asked_and_why_and_until_when(
         )
 
 
-def test_a_provider_that_says_when_to_come_back_is_left_alone_until_then(
+def test_no_call_is_made_before_the_retry_after_time_of_the_provider(
     make: Make, paid: PaidProvider, clock: FakeClock
 ) -> None:
     rig = make()
@@ -155,14 +155,14 @@ def test_a_provider_that_says_when_to_come_back_is_left_alone_until_then(
     assert {rig.owner(name).status for name in names} == {Status.SUCCESS}
 
 
-def test_an_address_where_nobody_listens_is_an_outage(make: Make, clock: FakeClock) -> None:
+def test_a_refused_connection_is_an_outage(make: Make, clock: FakeClock) -> None:
     rig = make(base_url="http://127.0.0.1:9/v1")
     names = put_in(rig)
     rig.work()
     assert vectors(rig, names) == {(SlotState.WAITING, 0, "provider_down"): DOCUMENTS}
 
 
-def test_a_provider_that_answers_nobody_in_time_is_an_outage(make: Make, paid: PaidProvider) -> None:
+def test_a_provider_that_times_out_on_every_call_is_an_outage(make: Make, paid: PaidProvider) -> None:
     rig = make(timeout=timedelta(seconds=0.3))
     names = put_in(rig)
     paid.stall()
@@ -171,7 +171,7 @@ def test_a_provider_that_answers_nobody_in_time_is_an_outage(make: Make, paid: P
     assert vectors(rig, names) == {(SlotState.WAITING, 0, "provider_timeout"): DOCUMENTS}
 
 
-def test_a_text_that_breaks_the_provider_fails_alone_and_holds_nobody_up(
+def test_a_text_that_breaks_the_provider_fails_alone_and_blocks_no_other_document(
     make: Make, paid: PaidProvider, clock: FakeClock
 ) -> None:
     rig = make()
@@ -185,10 +185,10 @@ def test_a_text_that_breaks_the_provider_fails_alone_and_holds_nobody_up(
         rig.work()
     slot = rig.slot("3.md", "vector")
     assert (slot.state, slot.attempts, slot.error_code) == (SlotState.FAILED, 4, "provider_busy")
-    assert rig.owner("3.md").status is Status.FAILED  # its content was read, but nothing of it can be found
+    assert rig.owner("3.md").status is Status.FAILED  # its content was read, but it has no index to be found by
 
 
-def test_a_refused_key_is_no_outage(make: Make, paid: PaidProvider) -> None:
+def test_a_refused_key_is_not_an_outage(make: Make, paid: PaidProvider) -> None:
     rig = make()
     names = put_in(rig)
     paid.always(BAD_KEY)
@@ -196,7 +196,7 @@ def test_a_refused_key_is_no_outage(make: Make, paid: PaidProvider) -> None:
     assert vectors(rig, names) == {(SlotState.FAILED, 1, "provider_key_refused"): DOCUMENTS}
 
 
-def test_what_is_known_goes_on_during_a_pause(make: Make, paid: PaidProvider) -> None:
+def test_cached_texts_are_indexed_during_a_pause(make: Make, paid: PaidProvider) -> None:
     rig = make()
     rig.index("whales.md", "The blue whale eats krill.")
     paid.always(DOWN)
@@ -205,7 +205,7 @@ def test_what_is_known_goes_on_during_a_pause(make: Make, paid: PaidProvider) ->
     assert rig.index("again.md", "The blue whale eats krill.").status is Status.SUCCESS
 
 
-def test_what_the_harmless_question_cost_is_on_the_ledger(make: Make, paid: PaidProvider, clock: FakeClock) -> None:
+def test_the_cost_of_a_probe_is_on_the_ledger(make: Make, paid: PaidProvider, clock: FakeClock) -> None:
     rig = make()
     paid.next(DOWN, DOWN)
     rig.index("whales.md", "The blue whale eats krill.")
@@ -231,7 +231,7 @@ def test_a_language_model_that_is_down_pauses_all_work_that_needs_it(
     assert {(slot.state, slot.attempts, slot.error_code) for slot in slots} == {(SlotState.WAITING, 0, "provider_down")}
     asked = Counter(request["messages"][-1]["content"] for request in paid.requests if "messages" in request)
     assert asked.pop(PROBE_PROMPT.text) == 1
-    assert sum(asked.values()) <= 9  # those under way at once, of one document
+    assert sum(asked.values()) <= 9  # the concurrent calls of one document
     paid.always(None)
     clock.advance(MINUTE)
     rig.work()
@@ -239,11 +239,8 @@ def test_a_language_model_that_is_down_pauses_all_work_that_needs_it(
     rig.close()
 
 
-# -------------------------------------------------------------------- one by one
-
-
 class Scripted:
-    """A provider that fails as it is told; the harmless question apart."""
+    """A provider that raises the given errors: `fault` for normal calls, `harmless` for probes."""
 
     embedding_model, dimension, chat_model, version, paid = "model", 2, "speaker", "1", True
 
@@ -253,7 +250,7 @@ class Scripted:
         self.asked: list[str] = []
         self.gate: Callable[[], object] = lambda: None
 
-    def with_meter(self, meter: object) -> Provider:  # noqa: ARG002 - nothing is paid
+    def with_meter(self, meter: object) -> Provider:  # noqa: ARG002 - this provider costs nothing
         return self
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
@@ -302,7 +299,7 @@ def pausing(scripted: Scripted, clock: FakeClock) -> Provider:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_every_way_to_ask_is_closed_by_a_pause(
+def test_a_pause_blocks_every_method_of_the_provider(
     pausing: Provider, scripted: Scripted, clock: FakeClock, way: Callable[[Provider], object]
 ) -> None:
     scripted.fault = scripted.harmless = Outage("provider_down", "It is down.")
@@ -319,7 +316,7 @@ def test_every_way_to_ask_is_closed_by_a_pause(
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("answer", [None, Permanent("provider_key_refused"), Transient("bad_answer")])
-def test_a_failure_while_anything_harmless_is_answered_is_counted_for_whoever_asked(
+def test_a_failure_counts_as_an_attempt_of_the_caller_if_the_probe_gets_an_answer(
     pausing: Provider, scripted: Scripted, way: Callable[[Provider], object], answer: WorkError | None
 ) -> None:
     scripted.fault, scripted.harmless = Outage("provider_down", "Down."), answer
@@ -333,7 +330,7 @@ def test_a_failure_while_anything_harmless_is_answered_is_counted_for_whoever_as
 @pytest.mark.parametrize(
     "error", [Permanent("provider_key_refused"), Transient("bad_answer"), Transient("provider_error")]
 )
-def test_other_failures_are_left_as_they_are(pausing: Provider, scripted: Scripted, error: WorkError) -> None:
+def test_other_failures_are_passed_on_unchanged(pausing: Provider, scripted: Scripted, error: WorkError) -> None:
     scripted.fault = error
     with pytest.raises(WorkError) as told:
         pausing.embed(["krill"])
@@ -341,7 +338,7 @@ def test_other_failures_are_left_as_they_are(pausing: Provider, scripted: Script
     assert scripted.asked == ["krill"]
 
 
-def test_while_one_finds_out_nobody_else_asks(
+def test_only_one_caller_probes_at_a_time(
     pausing: Provider, scripted: Scripted, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PROBE_WAIT_SECONDS", 0.1)
@@ -371,10 +368,10 @@ def test_while_one_finds_out_nobody_else_asks(
     go_on.set()
     for thread in (first, second):
         thread.join(PATIENCE_SECONDS)
-    assert Counter(scripted.asked[before:]) == {"krill": 1, "whales": 1}  # what one has found out holds for all
+    assert Counter(scripted.asked[before:]) == {"krill": 1, "whales": 1}  # one probe ends the pause for all callers
 
 
-def test_calls_that_fail_together_are_one_pause(pausing: Provider, scripted: Scripted, clock: FakeClock) -> None:
+def test_concurrent_failures_start_only_one_pause(pausing: Provider, scripted: Scripted, clock: FakeClock) -> None:
     scripted.fault = scripted.harmless = Outage("provider_down")
     together = threading.Barrier(4)
     told: list[timedelta | None] = []
@@ -395,7 +392,7 @@ def test_calls_that_fail_together_are_one_pause(pausing: Provider, scripted: Scr
     assert scripted.asked.count(PROBE_TEXT) == 1
 
 
-def test_two_wishes_of_the_provider_do_not_lengthen_the_pause_after_them(
+def test_pauses_requested_by_the_provider_do_not_lengthen_the_next_pause(
     pausing: Provider, scripted: Scripted, clock: FakeClock
 ) -> None:
     two = timedelta(seconds=2)
@@ -414,7 +411,7 @@ def test_two_wishes_of_the_provider_do_not_lengthen_the_pause_after_them(
     pausing.embed(["krill"])
 
 
-def test_a_long_outage_is_probed_at_least_every_minute_and_the_next_one_soon(
+def test_pauses_grow_to_one_minute_and_a_new_outage_starts_with_a_short_pause(
     pausing: Provider, scripted: Scripted, clock: FakeClock
 ) -> None:
     scripted.fault = scripted.harmless = Outage("provider_down")
@@ -426,7 +423,7 @@ def test_a_long_outage_is_probed_at_least_every_minute_and_the_next_one_soon(
         seconds.append(told.value.retry_after.total_seconds())
         clock.advance(told.value.retry_after)
     assert seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert scripted.asked.count("krill") == 1  # all others are probes
+    assert scripted.asked.count("krill") == 1  # all other calls are probes
     scripted.fault = scripted.harmless = None
     pausing.embed(["krill"])
     scripted.fault = scripted.harmless = Outage("provider_down")
@@ -435,7 +432,7 @@ def test_a_long_outage_is_probed_at_least_every_minute_and_the_next_one_soon(
     assert told.value.retry_after == SECOND  # the answer ended the outage, so the next begins with a short pause
 
 
-def test_a_probe_that_the_budget_forbids_says_nothing_of_the_provider(
+def test_a_probe_that_the_budget_forbids_does_not_end_the_outage(
     pausing: Provider, scripted: Scripted, clock: FakeClock
 ) -> None:
     scripted.fault = scripted.harmless = Outage("provider_down")
@@ -449,10 +446,10 @@ def test_a_probe_that_the_budget_forbids_says_nothing_of_the_provider(
     scripted.harmless = Outage("provider_down")
     with pytest.raises(RetryLater) as paused:
         pausing.embed(["krill"])
-    assert paused.value.retry_after == timedelta(seconds=2)  # the outage goes on
+    assert paused.value.retry_after == timedelta(seconds=2)  # the outage continues
 
 
-def test_a_pause_is_never_shorter_than_a_second_and_a_later_outage_begins_anew(
+def test_a_pause_lasts_at_least_a_second_and_a_later_outage_starts_with_one_second(
     pausing: Provider, scripted: Scripted, clock: FakeClock
 ) -> None:
     scripted.fault = Transient("rate_limited", retry_after=timedelta(milliseconds=1))

@@ -1,4 +1,4 @@
-"""A clean-up that failed is tried again at once when somebody asks, and nothing comes back by it."""
+"""A retry of a failed clean-up runs it immediately and never restores the deleted document."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def put(rig: Rig, name: str, parent: int = 0, **more: object) -> int:
 
 
 def fail_clean_up(rig: Rig) -> None:
-    """Let every clean-up that is due fail."""
+    """Make every clean-up that is due fail."""
     while tickets := rig.store.claim_next(["content", "fulltext", SOURCE_SLOT], "cleaner", 10) + rig.store.claim_next(
         ["fulltext"], "cleaner", 10
     ):
@@ -67,12 +67,12 @@ def settle(rig: Rig) -> None:
         rig.work()
 
 
-def test_a_clean_up_that_failed_is_tried_again_now_and_brings_nothing_back(rig: Rig) -> None:
+def test_a_retry_runs_a_failed_clean_up_immediately_and_restores_nothing(rig: Rig) -> None:
     item = put(rig, "whales.md")
     rig.work()
     rig.library.remover.delete(rig.base, [item])
     fail_clean_up(rig)
-    rig.work()  # nothing is due for a minute
+    rig.work()  # the next attempt is due in a minute
     assert going(rig) == [item]
     reply = retry(rig, item, requester="Ada")
     assert (reply.verdict, reply.reason, reply.status, reply.item) == (V.ACCEPTED, "clean_up_again", "deleting", item)
@@ -89,22 +89,22 @@ def test_a_clean_up_that_failed_is_tried_again_now_and_brings_nothing_back(rig: 
     audit_quiet(rig)
 
 
-def test_a_clean_up_that_runs_is_left_to_whoever_is_at_it(rig: Rig) -> None:
+def test_a_retry_joins_a_clean_up_that_is_already_running(rig: Rig) -> None:
     item = put(rig, "whales.md")
     rig.work()
     (deleted,) = rig.library.remover.delete(rig.base, [item])
     (ticket,) = rig.store.claim_next(["fulltext"], "cleaner", 1)
     reply = retry(rig, item)
     assert (reply.verdict, reply.reason, reply.job) == (V.JOINED, "already_deleting", deleted.job)
-    rig.store.forget([ticket])  # it still holds
+    rig.store.forget([ticket])  # this claim is still valid
     settle(rig)
     assert rig.count("items") == 0
 
 
-def test_a_delete_that_nobody_asked_to_be_cleaned_up_is_asked_for_and_not_built(rig: Rig) -> None:
-    item = put(rig, "whales.md", text=b" \n")  # it fails, and a retry would build it
+def test_a_retry_requests_the_missing_clean_up_of_an_interrupted_delete_and_builds_nothing(rig: Rig) -> None:
+    item = put(rig, "whales.md", text=b" \n")  # has no text, so indexing fails and a retry would build it
     rig.work()
-    with rig.store.database.writing(durable=True) as tx:  # as whoever is interrupted within a large delete leaves it
+    with rig.store.database.writing(durable=True) as tx:  # as an interrupted large delete leaves it
         tx.run_sql("UPDATE library_items SET deleting = 1")
     reply = retry(rig, item)
     assert (reply.verdict, reply.reason) == (V.ACCEPTED, "delete")
@@ -113,7 +113,7 @@ def test_a_delete_that_nobody_asked_to_be_cleaned_up_is_asked_for_and_not_built(
     assert (rig.count("items"), rig.count("owners")) == (0, 0)
 
 
-def test_a_folder_that_is_being_deleted_is_cleaned_up_with_all_below_it(rig: Rig, tmp_path: Path) -> None:
+def test_a_retry_of_a_deleted_folder_cleans_up_everything_below_it(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "books").mkdir()
     folder = put(rig, "books", text=None, kind=ItemKind.DIRECTORY, source=str(tmp_path / "books"))
     inner = [put(rig, f"{number}.md", folder) for number in range(3)]
@@ -128,7 +128,7 @@ def test_a_folder_that_is_being_deleted_is_cleaned_up_with_all_below_it(rig: Rig
     audit_quiet(rig)
 
 
-def test_a_clean_up_whose_disk_is_away_succeeds_when_it_is_back_and_somebody_asks(
+def test_a_retry_succeeds_after_the_cause_of_the_failed_clean_up_is_fixed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = put(rig, "whales.md")

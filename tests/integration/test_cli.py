@@ -1,4 +1,4 @@
-"""The commands, one after the other in one process: what each prints, and how it ends."""
+"""Runs the commands in one process and checks their output and exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ESCAPE = "\x1b"
 
 
 class Typed:
-    """Somebody at a library of his own."""
+    """Runs commands on a library in its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -33,7 +33,7 @@ class Typed:
         (folder / "files").mkdir()
 
     def __call__(self, *words: object, end: int = 0, given: str | None = None) -> Any:
-        """Type a command, and see how it ends."""
+        """Run a command and assert its exit code."""
         ran = CliRunner().invoke(
             app, [str(word) for word in words], input=given, env={f"{ENV_PREFIX}HOME": str(self.home), "NO_COLOR": None}
         )
@@ -42,7 +42,7 @@ class Typed:
         return ran
 
     def json(self, *words: object, end: int = 0) -> Any:
-        """Type a command and read what it prints."""
+        """Run a command with --json and parse its output."""
         return json.loads(self(*words, "--json", end=end).stdout)
 
     def file(self, name: str, text: str) -> Path:
@@ -53,7 +53,7 @@ class Typed:
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory: pytest.TempPathFactory) -> Typed:
-    """A library with two documents: 1 about anchors, 2 about knots."""
+    """Return a library with two documents: 1 about anchors, 2 about knots."""
     made = Typed(tmp_path_factory.mktemp("cli"))
     anchors = made.file("anchors.md", "# Anchors\n\nAn anchor holds a ship fast.\n")
     knots = made.file("knots.txt", "The bowline is a knot that does not slip.")
@@ -68,18 +68,16 @@ def fresh(tmp_path: Path) -> Typed:
     return Typed(tmp_path)
 
 
-# ---------------------------------------------------------------- hints
-
 COMMAND = re.compile(r"(?:: |\t)(holdfast .+)$", re.MULTILINE)
 
 
 def hints(ran: Any) -> list[list[str]]:
-    """Return the commands that a command printed, as a shell would read them."""
+    """Return the commands in the output, split as a shell splits them."""
     return [shlex.split(one)[1:] for one in COMMAND.findall(ran.stdout + ran.stderr)]
 
 
-def test_every_hint_can_be_typed_as_it_is_printed(fresh: Typed) -> None:
-    """In a base whose name needs quotes, and for a library that only --home names."""
+def test_every_printed_hint_is_a_valid_command(fresh: Typed) -> None:
+    """Uses a base whose name needs quotes and a library that only --home selects."""
     here = ["--home", fresh.folder / "a library"]
     base = ["--base", "my base"]
     bad = fresh.file("bad.md", " ")
@@ -101,9 +99,9 @@ def test_every_hint_can_be_typed_as_it_is_printed(fresh: Typed) -> None:
         (["cards", "ls", *base], 0),
         (["keys", "ls"], 0),
         (["webhooks", "ls"], 0),
-        (["serve", "--host", "0.0.0.0", "--port", "0"], 1),  # noqa: S104 - refused, because there is no key
+        (["serve", "--host", "0.0.0.0", "--port", "0"], 1),  # noqa: S104 - the command refuses it, because there is no key
     ]
-    ends = {"retry": 1}  # it is tried, and fails again
+    ends = {"retry": 1}  # the retry fails again
     for words, end in typed:
         ran = fresh(*here, *words, end=end)
         found = hints(ran)
@@ -114,14 +112,14 @@ def test_every_hint_can_be_typed_as_it_is_printed(fresh: Typed) -> None:
 
 
 def test_no_command_is_written_into_a_message_by_hand() -> None:
-    """Only `Face.hint` knows the library and the base that a printed command needs."""
+    """Only `Face.hint` adds the options for library and base that a printed command needs."""
     for file in sorted(Path(cli.__file__).parents[1].rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 assert ": holdfast " not in node.value, f"{file.name}:{node.lineno}: {node.value}"
 
 
-def test_a_folder_is_looked_at_again_and_an_upload_is_refused(fresh: Typed) -> None:
+def test_refresh_reads_a_folder_again_and_refuses_an_upload(fresh: Typed) -> None:
     folder = fresh.folder / "books"
     folder.mkdir()
     (folder / "a.md").write_text("# Buoys\n\nA buoy floats.")
@@ -138,10 +136,7 @@ def test_a_folder_is_looked_at_again_and_an_upload_is_refused(fresh: Typed) -> N
     assert "say --all" in fresh("refresh", end=2).stderr
 
 
-# ---------------------------------------------------------------- a round
-
-
-def test_what_was_added_is_found_shown_asked_and_removed(fresh: Typed) -> None:
+def test_a_document_can_be_added_searched_shown_and_removed(fresh: Typed) -> None:
     assert fresh("add", fresh.file("a.md", "# Buoys\n\nA buoy floats.")).stdout == "1\ta.md\tready\t\n"
     assert "A buoy floats." in fresh("search", "buoy").stdout
     assert "holdfast show 1 --chunk 1" in fresh("ask", "what floats?").stdout
@@ -155,7 +150,7 @@ def test_what_was_added_is_found_shown_asked_and_removed(fresh: Typed) -> None:
     assert fresh.json("search", "buoy") == {"hits": [], "notices": []}
 
 
-def test_the_same_file_again_is_no_error_and_the_same_content_under_another_name_is_a_conflict(typed: Typed) -> None:
+def test_adding_a_file_again_is_skipped_and_equal_content_under_a_new_name_is_refused(typed: Typed) -> None:
     assert typed.json("add", typed.folder / "files/knots.txt")["replies"][0]["verdict"] == "skipped"
     copy = typed.file("copy.txt", "The bowline is a knot that does not slip.")
     ran = typed("add", copy, end=4)
@@ -164,7 +159,7 @@ def test_the_same_file_again_is_no_error_and_the_same_content_under_another_name
     assert (reply["reason"], reply["document"]) == ("content_exists", 2)
 
 
-def test_what_is_active_stands_in_the_way_and_names_its_job(fresh: Typed) -> None:
+def test_an_active_job_blocks_further_requests_and_is_named_in_the_reply(fresh: Typed) -> None:
     file = fresh.file("a.txt", "One.")
     (first,) = fresh.json("add", file, "--no-wait")["replies"]
     (again,) = fresh.json("add", file, "--no-wait", end=4)["replies"]
@@ -183,14 +178,14 @@ def test_what_is_active_stands_in_the_way_and_names_its_job(fresh: Typed) -> Non
     assert fresh.json("retry", 1)["documents"][0]["status"] == "success"
 
 
-def test_of_several_some_can_be_refused(fresh: Typed) -> None:
+def test_an_add_of_several_files_can_partly_fail(fresh: Typed) -> None:
     (one, two) = fresh.file("a.txt", "One."), fresh.file("b.txt", "One.")
     found = fresh.json("add", one, two, "--no-index", end=5)
     assert [reply["verdict"] for reply in found["replies"]] == ["accepted", "rejected"]
     assert found["documents"][0]["status"] == "not_indexed"
 
 
-def test_what_cannot_be_read_fails_and_is_told_with_the_reason(fresh: Typed) -> None:
+def test_an_unreadable_file_fails_with_a_reason_and_a_hint(fresh: Typed) -> None:
     broken = fresh.file("broken.pdf", "%PDF-1.7 and then nothing")
     ran = fresh("add", broken, end=1)
     assert ran.stdout.startswith("1\tbroken.pdf\tfailed\t")
@@ -199,7 +194,7 @@ def test_what_cannot_be_read_fails_and_is_told_with_the_reason(fresh: Typed) -> 
     assert fresh.json("retry", "--all", end=1)["documents"][0]["status"] == "failed"
 
 
-def test_an_answer_that_the_model_did_not_finish_says_so(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_answer_is_marked_as_cut_off(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     with PaidProvider() as paid:
         paid.reply = lambda _: "A buoy floats. [1]xx"
         monkeypatch.setenv(f"{ENV_PREFIX}CHAT_URL", paid.url)
@@ -213,7 +208,7 @@ def test_an_answer_that_the_model_did_not_finish_says_so(fresh: Typed, monkeypat
         assert fresh.json("ask", "Where does a buoy float?")["cut"]
 
 
-def test_what_an_index_lacks_is_named_with_the_reason(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_lists_missing_chunks_with_the_reason(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     with PaidProvider() as paid:
         monkeypatch.setenv(f"{ENV_PREFIX}EMBEDDING_URL", paid.url)
         monkeypatch.setenv(f"{ENV_PREFIX}EMBEDDING_MODEL", paid.embedding_model)
@@ -229,7 +224,7 @@ def test_what_an_index_lacks_is_named_with_the_reason(fresh: Typed, monkeypatch:
     assert fresh.json("show", 1, "--chunk", lacked["chunk"])["text"].startswith("## Part 4")
 
 
-def test_what_fits_is_counted_tried_again_reindexed_and_removed(fresh: Typed) -> None:
+def test_filters_select_documents_to_count_retry_reindex_and_remove(fresh: Typed) -> None:
     files = [fresh.file(name, "" if "empty" in name else name) for name in ("a.md", "b.md", "empty1.md", "empty2.txt")]
     files[3].write_text(" ")
     fresh("add", *files, end=5)
@@ -249,25 +244,23 @@ def test_what_fits_is_counted_tried_again_reindexed_and_removed(fresh: Typed) ->
     assert fresh.json("retry", "--deleting", "--no-wait")["found"] == 0
 
 
-def test_a_clean_up_is_tried_again_by_its_number(fresh: Typed) -> None:
+def test_a_clean_up_can_be_retried_by_document_id(fresh: Typed) -> None:
     fresh("add", fresh.file("a.md", "A buoy floats."))
     fresh("rm", 1, "--yes", "--no-wait")
     (refused,) = fresh.json("retry", 1, "--no-wait", end=4)["replies"]
     assert (refused["verdict"], refused["reason"]) == ("joined", "already_deleting")
-    with closing(sqlite3.connect(fresh.home / "holdfast.db")) as database, database:  # as one that failed just now
+    # As if the clean-up had just failed.
+    with closing(sqlite3.connect(fresh.home / "holdfast.db")) as database, database:
         database.execute("UPDATE slots SET due_at = due_at + 3600000000, error_code = 'disk'")
     assert "trying again: a.md" in fresh("retry", 1).stderr
     assert fresh.json("ls", "--deleting")["total"] == 0
 
 
-def test_stdin_and_notes_have_the_name_that_is_said(fresh: Typed) -> None:
+def test_stdin_and_notes_take_the_given_name(fresh: Typed) -> None:
     assert fresh("add", "-", "--name", "in.md", given="From a pipe.").stdout == "1\tin.md\tready\t\n"
     assert fresh("add", "--note", "Remember.", "--name", "note").stdout == "2\tnote\tready\t\n"
     assert fresh("show", "in.md", "--original", "-").stdout == "From a pipe."
     assert "needs a name" in fresh("add", "-", end=2).stderr
-
-
-# ---------------------------------------------------------------- looking
 
 
 JSON = [
@@ -302,12 +295,12 @@ JSON = [
 
 
 @pytest.mark.parametrize("words", JSON, ids=lambda words: " ".join(map(str, words)))
-def test_every_command_prints_json_and_plain_lines(typed: Typed, words: tuple[object, ...]) -> None:
+def test_every_command_supports_json_and_quiet(typed: Typed, words: tuple[object, ...]) -> None:
     assert typed.json(*words) is not None
     assert typed(*words, "--quiet").stderr == ""
 
 
-def test_the_options_of_all_commands_stand_before_or_behind(typed: Typed) -> None:
+def test_common_options_can_precede_or_follow_the_command(typed: Typed) -> None:
     behind = typed.json("ls")
     assert json.loads(typed("--json", "ls").stdout) == behind
     assert json.loads(typed("--home", typed.home, "ls", "--json").stdout) == behind
@@ -315,7 +308,7 @@ def test_the_options_of_all_commands_stand_before_or_behind(typed: Typed) -> Non
     assert "use one of them" in typed("ls", "--at", typed.home, "--home", typed.home, end=2).stderr
 
 
-def test_what_is_not_there_is_told_with_what_there_is(typed: Typed) -> None:
+def test_an_unknown_name_or_id_ends_with_exit_code_3(typed: Typed) -> None:
     assert "holdfast base ls" in typed("ls", "--base", "nope", end=3).stderr
     assert typed.json("ls", "--base", "nope", end=3)["error"]["code"] == "unknown_base"
     assert typed.json("show", "nothing.txt", end=3)["error"]["code"] == "unknown_document"
@@ -343,11 +336,11 @@ def test_what_is_not_there_is_told_with_what_there_is(typed: Typed) -> None:
         (("show", 1, "--text", "--chunks"), "Say one of"),
     ],
 )
-def test_what_means_nothing_is_a_usage_error(typed: Typed, words: tuple[object, ...], sentence: str) -> None:
+def test_invalid_arguments_are_a_usage_error(typed: Typed, words: tuple[object, ...], sentence: str) -> None:
     assert sentence in typed(*words, end=2).stderr
 
 
-def test_a_name_that_several_have_must_be_a_number(fresh: Typed) -> None:
+def test_an_ambiguous_name_is_refused(fresh: Typed) -> None:
     folder = fresh.folder / "tree"
     for below, text in (("x", "One."), ("y", "Two.")):
         (folder / below).mkdir(parents=True)
@@ -356,15 +349,12 @@ def test_a_name_that_several_have_must_be_a_number(fresh: Typed) -> None:
     assert "2 documents of base 'default' are called 'same.txt'" in fresh("show", "same.txt", end=2).stderr
 
 
-def test_a_name_cannot_steer_the_terminal() -> None:
+def test_control_characters_in_a_name_are_replaced() -> None:
     strange = "\N{REPLACEMENT CHARACTER}"
     assert format_cell("red\x1b[31m\nbell\x07\u202e") == f"red{strange}[31m bell{strange}{strange}"
 
 
-# ---------------------------------------------------------------- changing
-
-
-def test_a_folder_is_shown_before_it_is_synced(fresh: Typed) -> None:
+def test_a_dry_run_of_sync_lists_the_changes_first(fresh: Typed) -> None:
     folder = fresh.folder / "files"
     fresh.file("a.txt", "One.")
     fresh("base", "create", "default")
@@ -379,7 +369,7 @@ def test_a_folder_is_shown_before_it_is_synced(fresh: Typed) -> None:
     assert [hit["name"] for hit in fresh.json("search", "Two", "--below", "files")["hits"]] == ["b.txt"]
 
 
-def test_a_base_is_made_set_renamed_emptied_and_deleted(fresh: Typed) -> None:
+def test_a_base_can_be_created_changed_renamed_cleared_and_deleted(fresh: Typed) -> None:
     fresh("base", "create", "notes", "chunk_size=300", "indexes=fulltext")
     settings = fresh.json("base", "set", "notes", "budget_tokens=1000", "auto_index=false")["settings"]
     assert settings["indexes"] == ["fulltext"]
@@ -397,7 +387,7 @@ def test_a_base_is_made_set_renamed_emptied_and_deleted(fresh: Typed) -> None:
     assert fresh.json("base", "ls") == []
 
 
-def test_a_pause_is_seen_until_it_ends(fresh: Typed) -> None:
+def test_status_shows_a_paused_base_until_it_resumes(fresh: Typed) -> None:
     fresh("base", "create", "default")
     assert fresh.json("queue", "pause", "--base", "default")["changed"] is True
     assert fresh.json("status")["queue"]["paused_bases"] == ["default"]
@@ -406,7 +396,7 @@ def test_a_pause_is_seen_until_it_ends(fresh: Typed) -> None:
     assert fresh.json("status")["queue"]["paused_bases"] == []
 
 
-def test_keys_and_webhooks_tell_their_secret_once(fresh: Typed) -> None:
+def test_the_secret_of_a_key_or_webhook_is_printed_once(fresh: Typed) -> None:
     fresh("base", "create", "notes")
     made = fresh.json("keys", "create", "me", "--scope", "write", "--base", "notes", "--days", 3)
     assert made["secret"].startswith("hf_")
@@ -429,7 +419,7 @@ def test_keys_and_webhooks_tell_their_secret_once(fresh: Typed) -> None:
     assert fresh.json("webhooks", "ls") == []
 
 
-def test_a_base_is_taken_along_as_a_file(fresh: Typed) -> None:
+def test_a_base_can_be_exported_to_a_file_and_imported(fresh: Typed) -> None:
     fresh("add", fresh.file("a.md", "A buoy floats."))
     archive = fresh.folder / "base.archive"
     assert fresh.json("export", "default", archive, "--no-memos")["bytes"] == archive.stat().st_size
@@ -458,7 +448,7 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(
     assert found["HOLDFAST_WORKERS"]["origin"] == "default"
 
 
-def test_a_doctor_ends_with_an_error_while_something_is_wrong(fresh: Typed) -> None:
+def test_doctor_exits_with_an_error_while_there_are_findings(fresh: Typed) -> None:
     fresh("add", fresh.file("a.txt", "One."))
     (blob,) = [one for one in (fresh.home / "files").rglob("*") if one.is_file()]
     blob.unlink()
@@ -490,12 +480,12 @@ def test_deleted_data_is_erased_on_demand_and_both_stages_are_reported(fresh: Ty
     assert not [path for path in files if b"qzcanary4" in path.read_bytes()]
 
 
-def test_cards_need_a_language_model_and_say_so(typed: Typed) -> None:
+def test_cards_without_a_language_model_are_refused_with_a_reason(typed: Typed) -> None:
     assert typed.json("cards", "generate", end=4)["error"]["code"] == "not_enabled"
     assert typed.json("cards", "cancel", end=4)["error"]["code"]
 
 
-def test_the_names_of_bases_are_completed_from_the_file(typed: Typed) -> None:
+def test_shell_completion_offers_the_names_of_bases(typed: Typed) -> None:
     ran = CliRunner().invoke(
         app,
         [],
@@ -510,7 +500,7 @@ def test_the_names_of_bases_are_completed_from_the_file(typed: Typed) -> None:
     assert ran.stdout.split() == ["default"]
 
 
-def test_completion_survives_a_library_that_is_none(tmp_path: Path) -> None:
+def test_shell_completion_survives_an_invalid_database(tmp_path: Path) -> None:
     (tmp_path / "holdfast.db").write_text("no database")
     with closing(sqlite3.connect(tmp_path / "holdfast.db")) as database, pytest.raises(sqlite3.DatabaseError):
         database.execute("SELECT 1 FROM sqlite_master")
@@ -528,7 +518,7 @@ def test_completion_survives_a_library_that_is_none(tmp_path: Path) -> None:
     assert ran.stdout.split() == []
 
 
-def test_what_nobody_foresaw_is_told_without_a_trace(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_reported_without_a_traceback(fresh: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("oh")
 

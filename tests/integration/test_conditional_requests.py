@@ -1,4 +1,4 @@
-"""What is asked of a document as somebody saw it is done to that one, and never to a newer one."""
+"""Conditional requests: a request for a known generation of a document never affects a newer one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def site(rig: Rig) -> Iterator[HttpSite]:
 
 
 def before_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something else happen after the next request has begun, and before its transaction has."""
+    """Run `act` after the next request has begun and before its transaction begins."""
     real = rig.store.database.write
 
     def late(work: Any, *, durable: bool) -> Any:
@@ -56,7 +56,7 @@ def before_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch, act: Callable[[],
 
 
 def raised(rig: Rig, owner: str) -> Callable[[], object]:
-    """Return a request that raises the generation without the lock of the base, as the queue's own requests do."""
+    """Return a function that raises the generation without locking the base, as requests of the queue do."""
     asks = Request(base=rig.base.key, owner=owner, operation=Operation.CHANGE, fingerprint="other")
     return lambda: rig.store.admit([asks])
 
@@ -64,11 +64,11 @@ def raised(rig: Rig, owner: str) -> Callable[[], object]:
 def everything(rig: Rig) -> list[Any]:
     with rig.store.database.reading() as tx:
         tables = ("library_items", "owners", "slots", "jobs")
-        return [tx.run_sql(f"SELECT * FROM {table} ORDER BY 1") for table in tables]  # noqa: S608 - our own words
+        return [tx.run_sql(f"SELECT * FROM {table} ORDER BY 1") for table in tables]  # noqa: S608 - table names from this test
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_document_that_changed_between_the_look_and_the_request_is_left_alone(
+def test_a_request_is_refused_if_the_document_changed_since_it_was_read(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     documents = LocalService(rig.library, local_caller()).documents
@@ -92,7 +92,7 @@ def test_a_document_that_changed_between_the_look_and_the_request_is_left_alone(
     assert documents.many("shelf", action, [item], unless_changed=[generation, generation + 1])[0].document == item
 
 
-def test_whoever_would_change_it_waits_from_the_look_to_the_end_of_the_transaction(
+def test_the_document_stays_locked_from_the_check_to_the_end_of_the_transaction(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = rig.put("whales.md", "It eats krill.").item or 0
@@ -101,7 +101,8 @@ def test_whoever_would_change_it_waits_from_the_look_to_the_end_of_the_transacti
 
     def look(*given: Any) -> None:
         selecting.require_unchanged(*given)
-        with pytest.raises((DBAPIError, sqlite3.OperationalError), match="lock"):  # and said so at once
+        # The lock is held, so this fails without waiting.
+        with pytest.raises((DBAPIError, sqlite3.OperationalError), match="lock"):
             take_at_once(rig)
         looked.append(True)
 
@@ -115,7 +116,7 @@ def test_whoever_would_change_it_waits_from_the_look_to_the_end_of_the_transacti
 
 
 def take_at_once(rig: Rig) -> None:
-    """Take the lock that whoever raises a generation needs, without waiting for it."""
+    """Take the lock that raising a generation needs, and fail at once if it is held."""
     engine = rig.store.database.engine
     if engine.dialect.name == "sqlite":
         with closing(sqlite3.connect(str(engine.url.database), timeout=0)) as connection:
@@ -125,7 +126,7 @@ def take_at_once(rig: Rig) -> None:
             other.exec_driver_sql("SELECT id FROM owners FOR UPDATE NOWAIT")
 
 
-def test_a_delete_over_http_is_refused_when_the_document_changed_in_the_last_moment(
+def test_a_delete_over_http_is_refused_if_the_document_changed_just_before(
     rig: Rig, site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = site.index("whales.md", "The blue whale eats krill.")
@@ -141,7 +142,7 @@ def test_a_delete_over_http_is_refused_when_the_document_changed_in_the_last_mom
     assert site.http.get(path).status_code == 404
 
 
-def test_every_action_over_http_keeps_the_tag(site: HttpSite) -> None:
+def test_every_action_over_http_checks_if_match(site: HttpSite) -> None:
     document = site.index("whales.md", "The blue whale eats krill.")
     path = f"/bases/shelf/documents/{document}"
     for action in ("index", "reindex", "retry", "force", "cancel", "delete"):
@@ -152,13 +153,13 @@ def test_every_action_over_http_keeps_the_tag(site: HttpSite) -> None:
     assert site.http.post(f"{path}:force", headers={"If-Match": '"g2"'}).json()["code"] == "already_in_progress"
 
 
-def test_what_is_not_there_is_unknown_and_not_changed(site: HttpSite) -> None:
+def test_a_conditional_request_for_a_missing_document_is_not_found(site: HttpSite) -> None:
     for action in ("delete", "retry", "reindex"):
         missing = site.http.post(f"/bases/shelf/documents/99:{action}", headers={"If-Match": '"g1"'})
         assert (missing.status_code, missing.json()["code"]) == (404, "unknown_document")
 
 
-def test_a_clean_up_keeps_the_tag_of_what_is_being_deleted(rig: Rig, site: HttpSite) -> None:
+def test_a_retry_of_a_clean_up_checks_if_match(rig: Rig, site: HttpSite) -> None:
     document = site.index("whales.md", "The blue whale eats krill.")
     rig.library.remover.delete(rig.base, [document])
     path = f"/bases/shelf/documents/{document}:retry"

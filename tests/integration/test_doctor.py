@@ -1,8 +1,8 @@
-"""The doctor finds all damage, and nothing else; what it repairs is whole, and whoever works meanwhile is left alone.
+"""The doctor reports all damage and nothing else, repairs it completely, and does not disturb running work.
 
-Damage is made by hand. What a check would say of something in motion is proven by a check in the middle of it.
+The tests cause damage with SQL. Checks in the middle of an operation prove that unfinished work is not reported.
 """
-# ruff: noqa: S608 - SQL of a test's own words
+# ruff: noqa: S608 - the tests build their SQL from their own values
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ HERE = ("vector", "fulltext", "graph", "outside")
 
 
 class Counting(OfflineProvider):
-    """Embeds, and knows what."""
+    """Records the texts it embeds."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -84,7 +84,7 @@ def sections(count: int, word: str = "krill") -> str:
 
 
 def change(rig: Rig, *statements: str) -> None:
-    """Damage something by hand."""
+    """Run statements that cause damage."""
 
     def work(tx: Transaction) -> None:
         for statement in statements:
@@ -99,7 +99,7 @@ def read(rig: Rig, statement: str) -> list[tuple[Any, ...]]:
 
 
 def found(rig: Rig, **how: Any) -> dict[str, int]:
-    """Count what is found, by its code."""
+    """Count the findings by code."""
     return counted(rig.library.doctor.check(**how), "count")
 
 
@@ -111,7 +111,7 @@ def counted(told: Sequence[Finding], what: str) -> dict[str, int]:
 
 
 def repaired(rig: Rig, **counts: int) -> list[Finding]:
-    """See exactly this reported, repaired, and gone after whoever was asked has worked."""
+    """Assert that exactly these findings are reported and repaired, and that none is left after the requested work."""
     assert found(rig) == counts
     told = rig.library.doctor.check(fix=True)
     assert counted(told, "fixed") == counted(told, "count") == counts
@@ -123,7 +123,7 @@ def repaired(rig: Rig, **counts: int) -> list[Finding]:
 
 
 def torn_out(rig: Rig, name: str) -> list[int]:
-    """Remove a document with all that our tables have of it, but no row of any index; return its chunks."""
+    """Delete a document from our own tables but not from the indexes; return its chunks."""
     owner = rig.owner(name)
     item = int(owner.name)
     chunks = [chunk for (chunk,) in read(rig, f"SELECT id FROM library_chunks WHERE owner_id = {owner.id}")]
@@ -146,9 +146,6 @@ def the(rig: Rig, kind: str) -> tuple[Index, Recipe]:
     return rig.library.indexes[kind], recipe
 
 
-# -------------------------------------------------------------------- as data
-
-
 def test_a_healthy_library_has_no_findings(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.delete("whales.md")
@@ -158,7 +155,7 @@ def test_a_healthy_library_has_no_findings(rig: Rig) -> None:
     audit_quiet(rig)
 
 
-def test_a_finding_says_what_where_how_many_and_what_to_do(rig: Rig) -> None:
+def test_a_finding_has_a_code_a_place_a_count_examples_and_a_message(rig: Rig) -> None:
     rig.index("parts.md", sections(8))
     index, recipe = the(rig, "vector")
     chunks = rig.rows("vector")
@@ -183,9 +180,7 @@ def test_a_check_alone_repairs_nothing(rig: Rig) -> None:
     assert found(rig) == {"row_left": 9, "row_lacks": 1}
 
 
-def test_everything_is_read_in_bounded_portions_and_nothing_is_skipped(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checks_read_in_bounded_batches_and_skip_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.library.adder.put(rig.base, [Upload(f"{n}.md", f"# Part {n}\n\nKrill {n}.".encode()) for n in range(9)])
     rig.work()
     index, recipe = the(rig, "fulltext")
@@ -213,12 +208,9 @@ def test_everything_is_read_in_bounded_portions_and_nothing_is_skipped(
     assert found(rig) == {}
 
 
-# -------------------------------------------------------------------- rows of indexes
-
-
 @pytest.fixture
 def outside(rig: Rig, tmp_path: Path) -> OutsideIndex:
-    """An index in a store of its own, beside the others."""
+    """Install an index with its own database, and use it together with the others."""
     index = install(rig, tmp_path / "outside.db")
     settings = BaseSettings(indexes=HERE, **SMALL)
     rig.base = rig.library.catalog.create_base("all", settings)
@@ -226,7 +218,7 @@ def outside(rig: Rig, tmp_path: Path) -> OutsideIndex:
 
 
 @pytest.mark.usefixtures("outside")
-def test_rows_of_every_index_whose_chunk_is_gone_are_dropped(rig: Rig) -> None:
+def test_rows_without_a_chunk_are_removed_from_every_index(rig: Rig) -> None:
     rig.index("stays.md", sections(2, "plankton"))
     stay = {kind: rig.rows(kind) for kind in HERE}
     rig.index("parts.md", sections(3))
@@ -244,9 +236,7 @@ def test_rows_of_every_index_whose_chunk_is_gone_are_dropped(rig: Rig) -> None:
 
 @pytest.mark.parametrize("kind", HERE)
 @pytest.mark.usefixtures("outside")
-def test_what_is_served_without_a_row_is_asked_for_again_and_nothing_else_is_built(
-    rig: Rig, provider: Counting, kind: str
-) -> None:
+def test_a_served_chunk_without_a_row_is_rebuilt_and_nothing_else(rig: Rig, provider: Counting, kind: str) -> None:
     rig.index("parts.md", sections(5))
     rig.index("stones.md", STONES)
     index, recipe = the(rig, kind)
@@ -264,7 +254,7 @@ def test_what_is_served_without_a_row_is_asked_for_again_and_nothing_else_is_bui
     audit_quiet(rig)
 
 
-def test_questions_are_checked_like_any_index_and_their_answers_are_not_paid_twice(
+def test_questions_are_checked_like_any_index_and_repaired_without_new_paid_calls(
     database_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -282,7 +272,7 @@ def test_questions_are_checked_like_any_index_and_their_answers_are_not_paid_twi
         rig.close()
 
 
-def test_an_index_that_does_not_answer_is_told_and_holds_up_nothing_else(
+def test_an_unavailable_index_is_reported_and_does_not_block_other_checks(
     rig: Rig, outside: OutsideIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("parts.md", sections(3))
@@ -307,7 +297,7 @@ def test_an_index_that_does_not_answer_is_told_and_holds_up_nothing_else(
     repaired(rig, row_left=12, row_lacks=1)
 
 
-def test_what_is_missing_for_a_reason_is_no_gap(rig: Rig) -> None:
+def test_a_chunk_recorded_as_missing_is_not_reported_as_a_gap(rig: Rig) -> None:
     rig.index("parts.md", sections(40))
     index, recipe = the(rig, "vector")
     lost = rig.rows("vector")[3]
@@ -324,7 +314,7 @@ def test_what_is_missing_for_a_reason_is_no_gap(rig: Rig) -> None:
     assert found(rig) == {"row_lacks": 1}
 
 
-def test_a_gap_that_is_being_filled_is_no_finding_and_one_that_cannot_be_is_not_called_fixed(rig: Rig) -> None:
+def test_a_gap_under_repair_is_not_reported_and_one_in_a_failed_base_is_not_fixed(rig: Rig) -> None:
     rig.index("parts.md", sections(3))
     index, recipe = the(rig, "fulltext")
     index.drop(recipe, rig.rows("fulltext"))
@@ -337,9 +327,6 @@ def test_a_gap_that_is_being_filled_is_no_finding_and_one_that_cannot_be_is_not_
     assert found(rig) == {}
 
 
-# -------------------------------------------------------------------- lists and chunks
-
-
 @pytest.mark.parametrize(
     ("damage", "more"),
     [
@@ -348,7 +335,7 @@ def test_a_gap_that_is_being_filled_is_no_finding_and_one_that_cannot_be_is_not_
         ("DELETE FROM library_chunks WHERE id = (SELECT min(id) FROM library_chunks)", {"row_left": 3}),
     ],
 )
-def test_a_served_list_that_is_not_whole_is_built_again(rig: Rig, damage: str, more: dict[str, int]) -> None:
+def test_an_incomplete_served_list_is_rebuilt(rig: Rig, damage: str, more: dict[str, int]) -> None:
     rig.index("parts.md", sections(3))
     rig.sweep()
     change(rig, damage)
@@ -359,14 +346,14 @@ def test_a_served_list_that_is_not_whole_is_built_again(rig: Rig, damage: str, m
     rig.library.doctor.check(fix=True)
     rig.work()
     rig.sweep()
-    rig.library.doctor.check(fix=True)  # the list that was served until then
+    rig.library.doctor.check(fix=True)  # now the list that was served until then is unused
     assert found(rig) == {}
     assert len(rig.find("krill")) == 3
     audit_quiet(rig)
 
 
 @pytest.mark.parametrize("settled", [0, 1])
-def test_lists_that_nobody_serves_are_swept_also_where_the_sweep_would_not_look(rig: Rig, settled: int) -> None:
+def test_unserved_lists_are_removed_even_if_they_are_marked_as_settled(rig: Rig, settled: int) -> None:
     rig.index("whales.md", sections(3))
     rig.index("whales.md", sections(3, "plankton"))
     change(rig, f"UPDATE library_builds SET settled = {settled}")
@@ -375,7 +362,7 @@ def test_lists_that_nobody_serves_are_swept_also_where_the_sweep_would_not_look(
     assert len(rig.find("plankton")) == 3
 
 
-def test_entries_of_no_build_go_with_their_chunks_and_leave_what_others_list(rig: Rig) -> None:
+def test_list_entries_without_a_build_are_removed_with_chunks_that_no_other_list_uses(rig: Rig) -> None:
     rig.index("parts.md", sections(3))
     rig.sweep()
     first, *_ = rig.rows("fulltext")
@@ -388,7 +375,7 @@ def test_entries_of_no_build_go_with_their_chunks_and_leave_what_others_list(rig
         f"INSERT INTO library_lists VALUES ({owner}, 900, 77, 1, 0, 0, 1)",
     )
     assert found(rig) == {"list_left": 2}
-    # Its chunk is in no list from then on, and found so by the next look.
+    # The first repair leaves a chunk that is in no list. A later check of the same run finds it.
     assert found(rig, fix=True) == {"list_left": 2, "chunk_left": 1}
     assert found(rig) == {}
     assert (rig.count("chunks"), len(rig.find("krill"))) == (3, 3)
@@ -396,7 +383,7 @@ def test_entries_of_no_build_go_with_their_chunks_and_leave_what_others_list(rig
 
 
 @pytest.mark.parametrize("damage", ["in no list", "doomed", "nobody's"])
-def test_chunks_in_no_list_go_with_their_rows(rig: Rig, damage: str) -> None:
+def test_chunks_in_no_list_are_removed_with_their_rows(rig: Rig, damage: str) -> None:
     rig.index("parts.md", sections(3))
     rig.sweep()
     owner = 5_000 if damage == "nobody's" else rig.owner("parts.md").id
@@ -415,7 +402,7 @@ def test_chunks_in_no_list_go_with_their_rows(rig: Rig, damage: str) -> None:
     audit_quiet(rig)
 
 
-def test_a_served_chunk_that_would_be_swept_is_made_anew(rig: Rig) -> None:
+def test_a_served_chunk_that_is_marked_for_removal_is_rebuilt(rig: Rig) -> None:
     rig.index("parts.md", sections(3))
     rig.sweep()
     doomed = rig.rows("fulltext")[0]
@@ -430,7 +417,7 @@ def test_a_served_chunk_that_would_be_swept_is_made_anew(rig: Rig) -> None:
     audit_quiet(rig)
 
 
-def test_notes_of_what_is_missing_go_with_their_slot(rig: Rig) -> None:
+def test_records_of_missing_chunks_without_a_slot_are_removed(rig: Rig) -> None:
     rig.index("parts.md", sections(3))
     rig.sweep()
     change(
@@ -441,7 +428,7 @@ def test_notes_of_what_is_missing_go_with_their_slot(rig: Rig) -> None:
     assert rig.count("missing") == 0
 
 
-def test_memos_that_nothing_uses_and_uses_by_nobody_go_and_the_others_stay(rig: Rig) -> None:
+def test_unused_paid_answers_and_uses_without_a_chunk_are_removed_and_others_stay(rig: Rig) -> None:
     rig.index("parts.md", sections(3))
     rig.sweep()
     chunk = rig.rows("fulltext")[0]
@@ -465,11 +452,8 @@ def test_memos_that_nothing_uses_and_uses_by_nobody_go_and_the_others_stay(rig: 
     assert read(rig, "SELECT memo_id, chunk_id FROM library_memo_uses ORDER BY 1") == [(802, chunk), (803, chunk)]
 
 
-# -------------------------------------------------------------------- files
-
-
 def orphan(rig: Rig, clock: FakeClock, old: timedelta) -> str:
-    """Write a file as an upload does that is killed before its row."""
+    """Write a file as an upload does that is killed before it writes its row."""
     with rig.library.blobs.write_batch() as put:
         name = put(io.BytesIO(b"nobody's")).name
     at = clock.now() / 1_000_000 - old.total_seconds()
@@ -477,7 +461,7 @@ def orphan(rig: Rig, clock: FakeClock, old: timedelta) -> str:
     return name
 
 
-def test_files_that_no_row_names_and_no_upload_writes_go_however_young_they_are(rig: Rig, clock: FakeClock) -> None:
+def test_orphan_files_are_removed_at_any_age_unless_an_upload_is_writing_them(rig: Rig, clock: FakeClock) -> None:
     rig.index("whales.md", WHALES)
     young, old = orphan(rig, clock, timedelta()), orphan(rig, clock, 2 * DAY)
     (rig.folder / "half.part").write_bytes(b"half")
@@ -490,7 +474,7 @@ def test_files_that_no_row_names_and_no_upload_writes_go_however_young_they_are(
     )
 
 
-def test_files_that_we_did_not_write_are_reported_and_left_alone(rig: Rig) -> None:
+def test_foreign_files_are_reported_and_not_removed(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     (blob,) = Manifest(rig).blobs
     other = "1" if blob.startswith("0") else "0"
@@ -511,8 +495,8 @@ def test_files_that_we_did_not_write_are_reported_and_left_alone(rig: Rig) -> No
     [("home", "db", ["file_stray"]), ("files", "files/db", []), ("home", "files/db", []), ("files/home", "db", [])],
     ids=["apart", "all in one", "database inside", "home inside"],
 )
-def test_our_own_files_are_no_strays(tmp_path: Path, home: str, database: str, codes: list[str]) -> None:
-    """In a folder that also contains other files of ours, those of somebody else cannot be told from them."""
+def test_our_own_files_are_not_reported_as_foreign(tmp_path: Path, home: str, database: str, codes: list[str]) -> None:
+    """If the folder also contains our other files, the doctor cannot tell foreign files apart and reports none."""
     files = tmp_path / "files"
     (files / "home").mkdir(parents=True) if "files/home" in home else files.mkdir()
     settings = Settings(home=str(tmp_path / home), database=f"sqlite:///{tmp_path / database}", data=str(files))
@@ -523,7 +507,7 @@ def test_our_own_files_are_no_strays(tmp_path: Path, home: str, database: str, c
         assert [one.code for one in library.doctor.check()] == codes
 
 
-def test_a_file_that_is_gone_is_told_with_its_document_and_cannot_be_repaired(rig: Rig) -> None:
+def test_a_missing_file_is_reported_with_its_document_as_not_fixable(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
     item = rig.library.items.find(rig.base, "whales.md")
@@ -538,7 +522,7 @@ def test_a_file_that_is_gone_is_told_with_its_document_and_cannot_be_repaired(ri
     assert found(rig, deep=True) == {}
 
 
-def test_a_file_that_says_something_else_is_found_in_depth_only(rig: Rig) -> None:
+def test_a_file_with_changed_content_is_reported_only_by_a_deep_check(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
     item = rig.library.items.find(rig.base, "stones.md")
@@ -550,10 +534,7 @@ def test_a_file_that_says_something_else_is_found_in_depth_only(rig: Rig) -> Non
     assert not told.fixable
 
 
-# -------------------------------------------------------------------- items
-
-
-def test_the_clean_up_of_hidden_items_that_nobody_asked_for_is_asked_for(rig: Rig) -> None:
+def test_a_hidden_item_without_a_requested_clean_up_is_cleaned_up(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
     change(rig, "UPDATE library_items SET deleting = 1 WHERE name = 'whales.md'")
@@ -562,14 +543,14 @@ def test_the_clean_up_of_hidden_items_that_nobody_asked_for_is_asked_for(rig: Ri
     audit_quiet(rig)
 
 
-def test_rows_of_items_that_are_cleaned_up_go_with_their_files(rig: Rig) -> None:
+def test_an_unfinished_delete_is_completed_and_its_file_removed(rig: Rig) -> None:
     rig.library.adder.add(rig.base, [Upload("later.md", WHALES.encode())], AddOptions(index=False))
     change(rig, "UPDATE library_items SET deleting = 1")
     repaired(rig, delete_unfinished=1)
     assert (rig.count("items"), [path for path in rig.folder.rglob("*") if path.is_file()]) == (0, [])
 
 
-def test_slots_of_a_document_that_does_not_exist_are_deleted_with_all_they_have(rig: Rig) -> None:
+def test_slots_of_a_missing_document_are_deleted_with_their_rows(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
     item = rig.library.items.find(rig.base, "whales.md")
@@ -581,7 +562,7 @@ def test_slots_of_a_document_that_does_not_exist_are_deleted_with_all_they_have(
     audit_quiet(rig)
 
 
-def test_documents_that_nobody_asked_for_are_indexed_where_that_is_done_at_once(rig: Rig) -> None:
+def test_unindexed_documents_are_indexed_in_a_base_with_auto_index(rig: Rig) -> None:
     rig.library.adder.add(rig.base, [Upload("whales.md", WHALES.encode())], AddOptions(index=False))
     rig.library.adder.add(rig.base, [Upload("empty", kind=ItemKind.DIRECTORY)], AddOptions(index=False))
     by_hand = rig.library.catalog.create_base("by hand", BaseSettings(auto_index=False))
@@ -592,10 +573,7 @@ def test_documents_that_nobody_asked_for_are_indexed_where_that_is_done_at_once(
     assert rig.count("owners") == 1
 
 
-# -------------------------------------------------------------------- slots and jobs
-
-
-def test_a_status_that_differs_from_the_slots_is_written_anew_and_an_owner_without_slots_goes(rig: Rig) -> None:
+def test_a_wrong_status_is_recalculated_and_an_owner_without_slots_is_removed(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
     change(
@@ -614,7 +592,7 @@ def test_a_status_that_differs_from_the_slots_is_written_anew_and_an_owner_witho
 
 
 @pytest.mark.parametrize("wrong", [1, 7])
-def test_a_job_that_counts_wrong_counts_again_and_ends_once(rig: Rig, wrong: int) -> None:
+def test_a_job_with_a_wrong_count_is_corrected_and_ends_once(rig: Rig, wrong: int) -> None:
     rig.put("whales.md", WHALES)
     change(rig, f"UPDATE jobs SET open = {wrong}")
     (told,) = rig.library.doctor.check()
@@ -626,7 +604,7 @@ def test_a_job_that_counts_wrong_counts_again_and_ends_once(rig: Rig, wrong: int
     assert found(rig) == {}
 
 
-def test_a_job_without_slots_to_wait_for_ends_as_they_stand(rig: Rig) -> None:
+def test_an_open_job_whose_slots_are_finished_ends_with_their_result(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     change(rig, "UPDATE jobs SET open = 2, outcome = NULL, finished_at = NULL, results = NULL")
     repaired(rig, job_differs=1)
@@ -636,7 +614,7 @@ def test_a_job_without_slots_to_wait_for_ends_as_they_stand(rig: Rig) -> None:
     assert read(rig, "SELECT count(*) FROM events WHERE type = 'job.success'") == [(2,)]
 
 
-def test_a_job_that_ended_before_its_slots_goes_on(rig: Rig) -> None:
+def test_a_job_that_ended_before_its_slots_is_reopened(rig: Rig) -> None:
     rig.put("whales.md", WHALES)
     change(rig, "UPDATE jobs SET open = 0, outcome = 'failed', finished_at = 1")
     repaired(rig, job_differs=1)
@@ -644,14 +622,14 @@ def test_a_job_that_ended_before_its_slots_goes_on(rig: Rig) -> None:
     assert rig.owner("whales.md").status is Status.SUCCESS
 
 
-def test_a_job_whose_owner_is_gone_ends(rig: Rig) -> None:
+def test_a_job_whose_owner_no_longer_exists_ends_as_deleted(rig: Rig) -> None:
     rig.put("whales.md", WHALES)
     torn_out(rig, "whales.md")
     repaired(rig, job_differs=1)
     assert read(rig, "SELECT open, outcome FROM jobs") == [(0, "deleted")]
 
 
-def test_work_that_nobody_takes_is_told_and_is_for_people_to_mend(rig: Rig, clock: FakeClock) -> None:
+def test_work_that_no_worker_claims_is_reported_as_not_fixable(rig: Rig, clock: FakeClock) -> None:
     rig.put("whales.md", WHALES)
     assert found(rig) == {}
     clock.advance(timedelta(minutes=10))
@@ -668,7 +646,7 @@ def test_work_that_nobody_takes_is_told_and_is_for_people_to_mend(rig: Rig, cloc
 
 
 def deleted_and_seen(rig: Rig) -> None:
-    """Delete a document, and let both stages of erasing see it without completing anything."""
+    """Delete a document and record it as pending for both stages of erasure."""
     if rig.store.database.engine.dialect.name != "sqlite":
         pytest.skip("nothing is counted, and nothing promised")
     rig.index("whales.md", WHALES)
@@ -678,7 +656,7 @@ def deleted_and_seen(rig: Rig) -> None:
         tx.run_sql("UPDATE erasure_stages SET since = ?", [rig.clock.now()])
 
 
-def test_what_is_not_overwritten_for_long_is_reported_and_overwritten(rig: Rig, clock: FakeClock) -> None:
+def test_an_overdue_overwrite_is_reported_and_carried_out(rig: Rig, clock: FakeClock) -> None:
     deleted_and_seen(rig)
     assert found(rig) == {}
     clock.advance(timedelta(hours=2))
@@ -686,7 +664,7 @@ def test_what_is_not_overwritten_for_long_is_reported_and_overwritten(rig: Rig, 
     assert rig.library.erasure.read_state().overwrite is None
 
 
-def test_what_is_not_compacted_for_long_is_reported_with_the_reason(rig: Rig, clock: FakeClock) -> None:
+def test_an_overdue_compaction_is_reported_with_the_reason(rig: Rig, clock: FakeClock) -> None:
     deleted_and_seen(rig)
     assert rig.library.erasure.overwrite()
     clock.advance(timedelta(hours=23))
@@ -703,11 +681,8 @@ def test_what_is_not_compacted_for_long_is_reported_with_the_reason(rig: Rig, cl
     assert found(rig) == {}
 
 
-# -------------------------------------------------------------------- beside those who work
-
-
 def checked(rig: Rig, patch: pytest.MonkeyPatch, work: Callable[[], object]) -> int:
-    """Let somebody work, and check at each place where it looks whether to go on; return how often that was."""
+    """Run `work` with a check at each checkpoint, assert no findings, and return the number of checkpoints."""
     said: list[Finding] = []
     times = 0
     go_on = Task.checkpoint
@@ -734,7 +709,8 @@ def test_a_check_in_the_middle_of_indexing_changing_and_deleting_finds_nothing(
     assert rig.owner("parts.md").status is Status.SUCCESS
     rig.put("parts.md", sections(7))
     kept: list[Finding] = []
-    outside.before_write = lambda: kept.extend(rig.library.doctor.check())  # outside, rows come before they are served
+    # This index writes rows before they are served.
+    outside.before_write = lambda: kept.extend(rig.library.doctor.check())
     rig.worker.run_next(1)
     assert checked(rig, monkeypatch, lambda: rig.worker.run_next(1)) >= 1
     rig.work()
@@ -749,7 +725,7 @@ def test_a_check_in_the_middle_of_indexing_changing_and_deleting_finds_nothing(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_check_while_a_deleted_document_loses_its_rows_finds_nothing(
+def test_a_check_while_rows_of_a_deleted_document_are_removed_finds_nothing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     rig.index("parts.md", sections(4))
@@ -772,14 +748,14 @@ def test_a_check_while_a_deleted_document_loses_its_rows_finds_nothing(
     audit_quiet(rig)
 
 
-def test_a_check_between_the_clean_up_of_one_index_and_the_next_finds_nothing(rig: Rig) -> None:
+def test_a_check_between_the_clean_ups_of_two_indexes_finds_nothing(rig: Rig) -> None:
     rig.index("parts.md", sections(4))
     rig.index("stones.md", STONES)
     rig.sweep()
     rig.index("parts.md", sections(4, "plankton"))
-    assert found(rig) == {"build_left": 1}  # the sweep has not come by
+    assert found(rig) == {"build_left": 1}  # the sweep has not run yet
     rig.delete("parts.md")
-    assert found(rig) == {}  # and the clean-up takes it along
+    assert found(rig) == {}  # the clean-up removes it too
     steps = 0
     for kind, indexer in rig.indexers.items():
         rig.worker.indexers = {kind: indexer}
@@ -791,13 +767,13 @@ def test_a_check_between_the_clean_up_of_one_index_and_the_next_finds_nothing(ri
 
 
 def swept(rig: Rig) -> None:
-    """Let all that the first document had be swept."""
+    """Replace the content of the first document and sweep its old rows."""
     rig.index("whales.md", STONES)
     rig.sweep()
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_row_that_is_swept_while_its_chunk_is_looked_for_is_no_leftover(
+def test_a_row_that_is_swept_during_the_check_is_not_reported(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, *, again: bool
 ) -> None:
     rig.index("whales.md", WHALES)
@@ -809,13 +785,13 @@ def test_a_row_that_is_swept_while_its_chunk_is_looked_for_is_no_leftover(
         return without(self, seen)
 
     monkeypatch.setattr(RowChecks, "_without_chunk", late)
-    if not again:  # and this is what the second look is for
+    if not again:  # without the second read the doctor would report the row
         monkeypatch.setattr(RowChecks, "_keep_present", lambda *args: list(args[-1]))
     assert found(rig) == ({} if again else {"row_left": 1})
 
 
 @pytest.mark.parametrize("kind", ["vector", "fulltext"])
-def test_a_chunk_that_is_swept_while_its_row_is_looked_for_is_no_gap(
+def test_a_chunk_that_is_swept_during_the_check_is_not_reported_as_a_gap(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     rig.index("whales.md", WHALES)
@@ -831,10 +807,10 @@ def test_a_chunk_that_is_swept_while_its_row_is_looked_for_is_no_gap(
 
     monkeypatch.setattr(index, "absent", late)
     assert found(rig) == {}
-    assert len(lacked) == 1  # the first look had seen a gap
+    assert len(lacked) == 1  # the first read did see a gap
 
 
-def test_an_index_that_is_dropped_and_built_again_meanwhile_has_no_gap(
+def test_an_index_that_is_rebuilt_during_the_check_is_not_reported_as_a_gap(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
@@ -857,7 +833,7 @@ def test_an_index_that_is_dropped_and_built_again_meanwhile_has_no_gap(
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_file_that_is_replaced_or_deleted_while_it_is_looked_at_is_not_lacking(
+def test_a_file_that_is_replaced_or_deleted_during_the_check_is_not_reported(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, *, deep: bool
 ) -> None:
     rig.index("whales.md", WHALES)
@@ -872,14 +848,14 @@ def test_a_file_that_is_replaced_or_deleted_while_it_is_looked_at_is_not_lacking
             rig.work()
             stones = rig.library.items.find(rig.base, "stones.md")
             change(rig, f"UPDATE library_items SET deleting = 1 WHERE id = {stones.id}")
-            rig.library.blobs.remove(stones.blob or "")  # the row goes last
+            rig.library.blobs.remove(stones.blob or "")  # a clean-up deletes the row last
         wrong.append(deep or look(self, item))
         return wrong[-1]
 
     monkeypatch.setattr(FileChecks, name, late)
     codes = {one.code for one in rig.library.doctor.check(deep=deep)}
     assert not codes & {"file_lacks", "file_damaged", "file_left"}
-    assert wrong == [True, True]  # the first look had seen both
+    assert wrong == [True, True]  # the first read did see both
 
 
 def test_a_check_in_the_middle_of_deleting_a_base_finds_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -894,13 +870,13 @@ def test_a_check_in_the_middle_of_deleting_a_base_finds_nothing(rig: Rig, monkey
 
     monkeypatch.setattr(Bases, "_hide_and_request_clean_up", between)
     rig.library.bases.delete(rig.base)
-    assert said == [{}, {}, {}]  # hidden, asked for, nothing left to do
+    assert said == [{}, {}, {}]  # after hiding, after requesting the clean-up, and when nothing is left to do
     while rig.worker.run_next(1):
         assert found(rig) == {}
     assert rig.count("items") == rig.count("owners") == 0
 
 
-def test_a_large_delete_that_is_asking_for_its_clean_up_is_no_finding(
+def test_a_large_delete_that_is_still_requesting_clean_ups_is_not_reported(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
@@ -920,7 +896,7 @@ def test_a_large_delete_that_is_asking_for_its_clean_up_is_no_finding(
     assert asked == [1]
 
 
-def test_items_that_are_listed_otherwise_than_they_stand_are_found_and_listed_rightly(rig: Rig) -> None:
+def test_wrong_list_entries_of_items_are_reported_and_corrected(rig: Rig) -> None:
     for name in ("a.md", "b.md", "c.md", "d.md", "gone.md"):
         rig.index(name, f"# {name}\n\nText of {name}.\n")
     rig.delete("gone.md")
@@ -946,7 +922,7 @@ def test_items_that_are_listed_otherwise_than_they_stand_are_found_and_listed_ri
     audit_quiet(rig)
 
 
-def test_a_repair_looks_again_and_touches_nothing_that_is_whole_by_then(rig: Rig) -> None:
+def test_a_repair_checks_again_and_changes_nothing_that_is_correct_by_then(rig: Rig) -> None:
     rig.index("parts.md", sections(3))
     rig.sweep()
     owner, slot = rig.owner("parts.md"), rig.slot("parts.md", "vector").id
@@ -993,10 +969,7 @@ def test_a_repair_looks_again_and_touches_nothing_that_is_whole_by_then(rig: Rig
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- why it waits
-
-
-def test_what_is_not_at_rest_is_told_with_the_reason_and_nothing_else(rig: Rig, clock: FakeClock) -> None:
+def test_waiting_lists_only_unfinished_documents_with_the_reason(rig: Rig, clock: FakeClock) -> None:
     rig.index("stones.md", STONES)
     rig.put("whales.md", WHALES)
     other = rig.library.catalog.create_base("other", BaseSettings())
@@ -1019,7 +992,7 @@ def test_what_is_not_at_rest_is_told_with_the_reason_and_nothing_else(rig: Rig, 
     assert list(doctor.waiting(rig.base)) == []
 
 
-def test_all_that_waits_is_told_page_by_page(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_reads_all_unfinished_documents_in_pages(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.library.adder.put(rig.base, [Upload(f"{n}.md", str(n).encode()) for n in range(7)])
     monkeypatch.setattr("holdfast.doctor.doctor.JOBS_PER_PAGE", 3)
     assert [one.name for one in rig.library.doctor.waiting(rig.base)] == [f"{n}.md" for n in range(7)]

@@ -1,4 +1,4 @@
-"""Lists of items, how they stand, and all about one: one test for each promise, on both databases."""
+"""Document lists, statuses, details, texts and passages on both databases; each test proves one guarantee."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
 S = Status
 WEEK = timedelta(days=7)
-TOLD_OF_ONE = {"queue_position", "waiting_for", "chunks", "indexes", "not_enabled", "jobs"}  # and not in lists
+TOLD_OF_ONE = {"queue_position", "waiting_for", "chunks", "indexes", "not_enabled", "jobs"}  # not in lists
 
 
 class Moody(OfflineProvider):
-    """Embeds, unless it is in no mood to."""
+    """Embeds, or raises `fault` if it is set."""
 
     fault: WorkError | None = None
 
@@ -84,7 +84,7 @@ def shelves(rig: Rig) -> DocumentQueries:
 
 
 def put(rig: Rig, name: str, text: str | bytes | None = None, *, parent: int = 0, **terms: Any) -> int:
-    """Put in one document; return its number."""
+    """Add one document and return its id."""
     content = (name if text is None else text) or ""
     upload = Upload(name, content.encode() if isinstance(content, str) else content, parent=parent)
     (reply,) = rig.library.adder.add(rig.base, [upload], AddOptions(**terms))
@@ -104,7 +104,7 @@ def ids(page: Page[Document]) -> list[int]:
 
 
 def told(rig: Rig, item: int) -> DocumentStatus:
-    """Tell how one item stands; the list and the answer about one say the same."""
+    """Return the status of one item; assert that list, statuses and details agree."""
     shelves = rig.library.document_queries
     (one,) = shelves.statuses(rig.base, [item])
     (row,) = [row for row in shelves.list(rig.base).items if row.id == item]
@@ -124,10 +124,7 @@ def change(rig: Rig, *statements: str) -> None:
     rig.store.database.write(work, durable=False)
 
 
-# -------------------------------------------------------------------- how one stands
-
-
-def test_a_document_that_is_indexed_can_be_searched_and_has_nothing_to_say(rig: Rig, clock: FakeClock) -> None:
+def test_an_indexed_document_is_searchable_and_has_no_open_work(rig: Rig, clock: FakeClock) -> None:
     began = clock.now()
     item = put(rig, "whales.md", WHALES)
     rig.work()
@@ -144,7 +141,7 @@ def test_a_document_that_is_indexed_can_be_searched_and_has_nothing_to_say(rig: 
     audit(rig)
 
 
-def test_a_queued_document_tells_its_job_its_priority_and_how_many_are_before_it(rig: Rig) -> None:
+def test_a_queued_document_shows_its_job_priority_and_queue_position(rig: Rig) -> None:
     first, second = put(rig, "a.md"), put(rig, "b.md")
     urgent = put(rig, "c.md", priority=1)
     assert [told(rig, item).queue_position for item in (urgent, first, second)] == [0, 1, 2]
@@ -157,7 +154,7 @@ def test_a_queued_document_tells_its_job_its_priority_and_how_many_are_before_it
     assert all(row.queue_position is None for row in rig.library.document_queries.list(rig.base).items)
 
 
-def test_a_document_in_work_tells_stage_step_and_share(rig: Rig) -> None:
+def test_a_document_that_is_being_indexed_shows_stage_step_and_share(rig: Rig) -> None:
     item = put(rig, "whales.md", WHALES)
     (ticket,) = rig.store.claim_next(["content"], "somebody", 1)
     far = SlotProgress(stage="reading", step=2, steps=4, done=5, total=10)
@@ -181,11 +178,11 @@ def test_a_document_in_work_tells_stage_step_and_share(rig: Rig) -> None:
         (SlotProgress(step=3, steps=2, done=1, total=2), 0.5),
     ],
 )
-def test_a_share_is_known_where_a_total_is(progress: SlotProgress, expected: float | None) -> None:
+def test_a_share_is_known_only_with_a_total(progress: SlotProgress, expected: float | None) -> None:
     assert share(progress) == expected
 
 
-def test_a_failed_document_says_what_its_first_slot_says(rig: Rig) -> None:
+def test_a_failed_document_shows_the_error_of_its_first_slot(rig: Rig) -> None:
     item = put(rig, "empty.md", "   \n")
     rig.work()
     one = told(rig, item)
@@ -212,9 +209,7 @@ def test_a_degraded_document_is_searchable_and_names_the_index_that_failed(rig: 
     assert states["fulltext"] == (SlotState.READY, 1)
 
 
-def test_a_document_that_waits_for_another_attempt_says_when_and_why(
-    rig: Rig, provider: Moody, clock: FakeClock
-) -> None:
+def test_a_document_that_waits_for_a_retry_shows_when_and_why(rig: Rig, provider: Moody, clock: FakeClock) -> None:
     provider.fault = Transient("timeout", "It took too long.")
     item = put(rig, "whales.md", WHALES)
     rig.work()
@@ -229,7 +224,7 @@ def test_a_document_that_waits_for_another_attempt_says_when_and_why(
     assert any("tried again" in why.message for why in detail.waiting_for)
 
 
-def test_missing_chunks_are_the_reason_where_nothing_failed(rig: Rig) -> None:
+def test_missing_chunks_are_the_reason_if_no_slot_failed(rig: Rig) -> None:
     item = put(rig, "whales.md", WHALES)
     rig.work()
     change(rig, "UPDATE slots SET missing = 1 WHERE kind = 'vector'", "UPDATE owners SET status = 'degraded'")
@@ -238,7 +233,7 @@ def test_missing_chunks_are_the_reason_where_nothing_failed(rig: Rig) -> None:
     assert (one.status, one.why.code, one.why.params["missing"]) == (S.DEGRADED, "chunks_missing", "1")
 
 
-def test_what_is_reindexed_stays_searchable(rig: Rig) -> None:
+def test_a_document_stays_searchable_while_it_is_reindexed(rig: Rig) -> None:
     item = put(rig, "whales.md", WHALES)
     rig.work()
     rig.library.operations.reindex(rig.base, [item])
@@ -246,7 +241,7 @@ def test_what_is_reindexed_stays_searchable(rig: Rig) -> None:
     assert (one.status, one.searchable, one.generation, one.built) == (S.QUEUED, True, 2, 1)
 
 
-def test_what_nobody_asked_for_and_what_was_cancelled_say_so(rig: Rig) -> None:
+def test_a_document_that_is_not_indexed_shows_whether_it_was_cancelled(rig: Rig) -> None:
     kept = put(rig, "kept.md", index=False)
     stopped = put(rig, "stopped.md")
     rig.ask("stopped.md", Operation.CANCEL)
@@ -257,7 +252,7 @@ def test_what_nobody_asked_for_and_what_was_cancelled_say_so(rig: Rig) -> None:
     assert rig.library.document_queries.read_document(rig.base, kept).indexes == []
 
 
-def test_what_cannot_be_read_at_all_tells_its_problem(rig: Rig) -> None:
+def test_an_unreadable_file_shows_its_problem(rig: Rig) -> None:
     problem = Fault("unreadable", {"message": "Nobody may read it."})
     rig.library.adder.add(rig.base, [Upload("secret.md", problem=problem, source="secret.md")])
     item = rig.library.items.find(rig.base, "secret.md").id
@@ -268,7 +263,7 @@ def test_what_cannot_be_read_at_all_tells_its_problem(rig: Rig) -> None:
     audit_standings(rig)
 
 
-def test_an_index_that_cannot_run_is_told_with_its_reason(rig: Rig) -> None:
+def test_an_index_that_cannot_run_is_listed_as_not_enabled(rig: Rig) -> None:
     base = rig.library.catalog.create_base("asking", BaseSettings(indexes=("fulltext", "questions")))
     (reply,) = rig.library.adder.put(base, [Upload("a.md", b"text")])
     assert reply.item is not None
@@ -277,7 +272,7 @@ def test_an_index_that_cannot_run_is_told_with_its_reason(rig: Rig) -> None:
     assert {index.kind for index in detail.indexes} == {"content", "fulltext"}
 
 
-def test_a_page_stands_as_its_look_and_its_document(rig: Rig) -> None:
+def test_the_status_of_a_web_page_combines_its_source_and_its_document(rig: Rig) -> None:
     with Site() as site:
         body = b"<html><body><p>The blue whale eats krill, and much of it.</p></body></html>"
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -304,7 +299,7 @@ def test_a_page_stands_as_its_look_and_its_document(rig: Rig) -> None:
         audit(rig)
 
 
-def test_every_pair_of_owners_is_joined_by_the_database_as_by_us(rig: Rig) -> None:
+def test_the_database_and_python_derive_the_same_status_for_every_combination(rig: Rig) -> None:
     item = put(rig, "a.md", index=False)
     parts: list[Status | None] = [None, *Status]
     found = rig.library.items.find(rig.base, "a.md")
@@ -320,10 +315,7 @@ def test_every_pair_of_owners_is_joined_by_the_database_as_by_us(rig: Rig) -> No
         assert status == ItemWithStatus(Item(**named), document, source).status, (problem, document, source, item)
 
 
-# -------------------------------------------------------------------- containers
-
-
-def test_a_container_stands_as_its_live_children_do(rig: Rig) -> None:
+def test_a_container_derives_its_status_from_its_children(rig: Rig) -> None:
     outer = folder(rig, "outer")
     inner = folder(rig, "inner", outer)
     assert told(rig, outer).status is S.NOT_INDEXED
@@ -342,7 +334,7 @@ def test_a_container_stands_as_its_live_children_do(rig: Rig) -> None:
     assert rig.library.items.status(rig.base, outer) is S.NOT_INDEXED
 
 
-def test_a_container_is_searchable_while_what_it_holds_is_built_again(rig: Rig) -> None:
+def test_a_container_stays_searchable_while_its_documents_are_reindexed(rig: Rig) -> None:
     outer = folder(rig, "outer")
     put(rig, "a.md", parent=outer)
     rig.work()
@@ -350,7 +342,7 @@ def test_a_container_is_searchable_while_what_it_holds_is_built_again(rig: Rig) 
     assert (told(rig, outer).status, told(rig, outer).searchable) == (S.QUEUED, True)
 
 
-def test_a_folder_tells_of_its_look(rig: Rig, tmp_path: Path) -> None:
+def test_a_folder_shows_the_status_of_its_last_sync(rig: Rig, tmp_path: Path) -> None:
     root = tmp_path / "books"
     (root / "deep").mkdir(parents=True)
     (root / "deep" / "a.md").write_text(WHALES)
@@ -370,10 +362,7 @@ def test_a_folder_tells_of_its_look(rig: Rig, tmp_path: Path) -> None:
     audit(rig)
 
 
-# -------------------------------------------------------------------- lists
-
-
-def test_active_stands_first_then_failed_then_the_newest(rig: Rig) -> None:
+def test_lists_show_active_items_first_then_failed_then_the_newest(rig: Rig) -> None:
     failed = put(rig, "failed.md", " ")
     old = put(rig, "old.md")
     holder = folder(rig, "folder")
@@ -419,7 +408,9 @@ def test_lists_are_ordered_by_name_size_and_change_both_ways(
     assert item.changed_at - item.created_at == 3 * WEEK // timedelta(microseconds=1)
 
 
-def test_names_are_found_by_a_part_whatever_the_case_and_signs(rig: Rig, shelves: DocumentQueries) -> None:
+def test_names_are_matched_by_substring_regardless_of_case_and_special_characters(
+    rig: Rig, shelves: DocumentQueries
+) -> None:
     names = ["Straße 100%.md", "STRASSE.md", "a_b.md", "axb.md", "Übung.md", "back\\slash.md", "'; DROP TABLE--.md"]
     items = {name: put(rig, name) for name in names}
 
@@ -439,7 +430,7 @@ def test_names_are_found_by_a_part_whatever_the_case_and_signs(rig: Rig, shelves
     assert found("") == set(names)
 
 
-def test_lists_are_narrowed_by_state_and_kind(rig: Rig, shelves: DocumentQueries) -> None:
+def test_lists_can_be_filtered_by_state_and_kind(rig: Rig, shelves: DocumentQueries) -> None:
     bad, good = put(rig, "bad.md", " "), put(rig, "good.md")
     holder = folder(rig, "folder")
     inner = put(rig, "inner.md", "  ", parent=holder)
@@ -468,7 +459,7 @@ def test_pages_have_numbers_and_cursors_and_an_exact_total(rig: Rig, shelves: Do
     assert pages[2].next_cursor is None
 
 
-def test_a_cursor_shows_nothing_twice_and_leaves_nothing_out_while_things_come_and_go(rig: Rig) -> None:
+def test_a_cursor_repeats_and_skips_nothing_while_documents_are_added_and_deleted(rig: Rig) -> None:
     shelves = rig.library.document_queries
     for order in Order:
         items = [put(rig, f"{order} {n}", index=False) for n in range(6)]
@@ -500,21 +491,18 @@ def test_a_cursor_shows_nothing_twice_and_leaves_nothing_out_while_things_come_a
         "active/1/01",
     ],
 )
-def test_what_is_no_cursor_of_this_list_is_refused_with_a_sentence(rig: Rig, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused_with_a_reason(rig: Rig, cursor: str) -> None:
     with pytest.raises(BadRequest, match="begin again without it"):
         rig.library.document_queries.list(rig.base, cursor=cursor)
 
 
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"size": 501}, {"page": 0}, {"page": 2**40}, {"reverse": True}])
-def test_pages_that_nobody_could_show_are_refused(rig: Rig, wrong: dict[str, Any]) -> None:
+def test_invalid_page_parameters_are_refused(rig: Rig, wrong: dict[str, Any]) -> None:
     with pytest.raises(BadRequest):
         rig.library.document_queries.list(rig.base, **wrong)
 
 
-# -------------------------------------------------------------------- what is deleted, and other bases
-
-
-def test_what_is_deleted_is_nowhere_but_in_the_list_of_what_is_being_deleted(
+def test_a_deleted_document_appears_only_in_the_list_of_running_deletes(
     rig: Rig, shelves: DocumentQueries, clock: FakeClock
 ) -> None:
     holder = folder(rig, "folder")
@@ -551,7 +539,7 @@ def test_what_is_deleted_is_nowhere_but_in_the_list_of_what_is_being_deleted(
     audit_quiet(rig)
 
 
-def test_pages_of_what_is_being_deleted(rig: Rig, shelves: DocumentQueries) -> None:
+def test_the_list_of_running_deletes_has_pages_and_filters(rig: Rig, shelves: DocumentQueries) -> None:
     items = [put(rig, f"{n}.md") for n in range(5)]
     rig.library.remover.delete(rig.base, items)
     first = shelves.list(rig.base, DocumentFilter(deleting=True), size=3)
@@ -561,12 +549,12 @@ def test_pages_of_what_is_being_deleted(rig: Rig, shelves: DocumentQueries) -> N
     assert ids(shelves.list(rig.base, DocumentFilter(deleting=True, text="3"))) == [items[3]]
 
 
-def test_what_is_hidden_before_its_clean_up_is_asked_for_is_neither_shown_nor_counted(rig: Rig) -> None:
+def test_a_hidden_document_without_a_requested_clean_up_is_neither_listed_nor_counted(rig: Rig) -> None:
     shelves = rig.library.document_queries
     holder = folder(rig, "folder")
     item, stays = put(rig, "a.md", parent=holder), put(rig, "b.md")
     rig.work()
-    change(rig, f"UPDATE library_items SET deleting = 1 WHERE id = {item}")  # noqa: S608 - as a large delete does first
+    change(rig, f"UPDATE library_items SET deleting = 1 WHERE id = {item}")  # noqa: S608 - the first step of a large delete
     audit_standings(rig)
     assert ids(shelves.list(rig.base)) == [stays, holder]
     ways: list[dict[str, Any]] = [
@@ -584,7 +572,7 @@ def test_what_is_hidden_before_its_clean_up_is_asked_for_is_neither_shown_nor_co
     assert shelves.counts_of_all()[rig.base.id] == shelves.counts(rig.base)
 
 
-def test_another_base_sees_nothing_of_it(rig: Rig, shelves: DocumentQueries) -> None:
+def test_another_base_does_not_show_the_document(rig: Rig, shelves: DocumentQueries) -> None:
     item, other = put(rig, "a.md"), rig.library.catalog.create_base("other", BaseSettings())
     rig.library.adder.put(other, [Upload("b.md", b"b")])
     rig.work()
@@ -602,7 +590,9 @@ def test_another_base_sees_nothing_of_it(rig: Rig, shelves: DocumentQueries) -> 
     assert shelves.counts(other).documents == 1
 
 
-def test_owners_of_others_with_the_number_of_an_item_change_nothing(rig: Rig, shelves: DocumentQueries) -> None:
+def test_owners_of_other_packages_with_the_id_of_an_item_do_not_change_its_status(
+    rig: Rig, shelves: DocumentQueries
+) -> None:
     item = put(rig, "a.md")
     rig.work()
     columns = "INSERT INTO owners (base, owner, generation, status, created_at)"
@@ -615,13 +605,13 @@ def test_owners_of_others_with_the_number_of_an_item_change_nothing(rig: Rig, sh
     audit(rig)
 
 
-def test_a_base_that_is_closed_is_not_counted_before_its_items_are_hidden(rig: Rig, shelves: DocumentQueries) -> None:
+def test_a_deleted_base_is_not_counted_even_before_its_items_are_hidden(rig: Rig, shelves: DocumentQueries) -> None:
     put(rig, "a.md")
     change(rig, "UPDATE library_bases SET deleting = 1")
     assert shelves.counts_of_all() == {}
 
 
-def test_a_base_that_is_deleted_is_not_there(rig: Rig, shelves: DocumentQueries) -> None:
+def test_a_deleted_base_is_unknown(rig: Rig, shelves: DocumentQueries) -> None:
     put(rig, "a.md")
     rig.library.bases.delete(rig.base)
     for look in (shelves.list, shelves.counts):
@@ -630,10 +620,9 @@ def test_a_base_that_is_deleted_is_not_there(rig: Rig, shelves: DocumentQueries)
     assert shelves.counts_of_all() == {}
 
 
-# -------------------------------------------------------------------- many at once
-
-
-def test_a_thousand_are_told_by_a_constant_number_of_statements(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_statuses_are_read_with_a_constant_number_of_statements(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     holder = folder(rig, "folder")
     fill(rig, rig.base, 1_200, parent=holder)
     shelves = rig.library.document_queries
@@ -652,7 +641,7 @@ def test_a_thousand_are_told_by_a_constant_number_of_statements(rig: Rig, monkey
         wanted = [holder, *range(holder + 1, holder + many + 1)]
         assert [one.id for one in shelves.statuses(rig.base, wanted)] == wanted
         numbers[many] = len(seen)
-    assert numbers == {3: 4, 999: 5}  # of three none is queued
+    assert numbers == {3: 4, 999: 5}  # none of the first three is queued, which saves a statement
     seen.clear()
     shelves.list(rig.base, size=500)
     assert len(seen) == 7
@@ -662,7 +651,7 @@ def test_a_thousand_are_told_by_a_constant_number_of_statements(rig: Rig, monkey
     assert shelves.statuses(rig.base, [holder + 5, 10**15, holder + 5, holder + 4])[0].id == holder + 5
 
 
-def test_counts_are_those_of_the_list(rig: Rig, shelves: DocumentQueries) -> None:
+def test_counts_agree_with_the_list(rig: Rig, shelves: DocumentQueries) -> None:
     put(rig, "bad.md", " ")
     holder = folder(rig, "folder")
     put(rig, "good.md", parent=holder)
@@ -676,9 +665,6 @@ def test_counts_are_those_of_the_list(rig: Rig, shelves: DocumentQueries) -> Non
     }
     assert (counts.documents, counts.containers, counts.bytes) == (3, 1, 1 + len("good.md") + len("queued.md"))
     assert shelves.counts_of_all() == {rig.base.id: counts}
-
-
-# -------------------------------------------------------------------- opening
 
 
 def test_the_original_is_found_with_name_type_and_size(rig: Rig, shelves: DocumentQueries) -> None:
@@ -701,7 +687,7 @@ def long_text() -> str:
     return "# Whales\n\n" + "\n\n".join(parts) + "\n"
 
 
-def test_the_text_is_that_which_was_read_each_character_once(
+def test_the_text_contains_every_character_of_the_document_once(
     rig: Rig, shelves: DocumentQueries, tmp_path: Path
 ) -> None:
     (tmp_path / "long.md").write_text(long_text())
@@ -755,12 +741,12 @@ def test_a_passage_opens_with_the_text_around_it(rig: Rig, shelves: DocumentQuer
         shelves.passage(base, reply.item, 1, around=-1)
 
 
-def test_a_passage_of_an_older_text_opens_as_long_as_it_is_served(rig: Rig, shelves: DocumentQueries) -> None:
+def test_a_passage_of_an_older_text_opens_while_an_index_serves_it(rig: Rig, shelves: DocumentQueries) -> None:
     item = put(rig, "whales.md", WHALES)
     rig.work()
     (old,) = rig.library.items.chunks(rig.base, item)
     rig.put("whales.md", "# Stones\n\nGranite is hard.\n")
-    rig.worker.run_next(1)  # the content alone
+    rig.worker.run_next(1)  # builds only the content
     assert "krill" in shelves.passage(rig.base, item, old.chunk).text
     rig.work()
     with pytest.raises(StateConflict):
@@ -773,22 +759,20 @@ def test_a_passage_of_an_older_text_does_not_open_when_only_removed_indexes_have
     rig.work()
     (old,) = rig.library.items.chunks(rig.base, item)
     rig.put("whales.md", "# Stones\n\nGranite is hard.\n")
-    rig.worker.run_next(1)  # the content alone
+    rig.worker.run_next(1)  # builds only the content
     change(rig, "UPDATE slots SET state = 'deleting' WHERE kind <> 'content'")
     with pytest.raises(StateConflict):
         rig.library.document_queries.passage(rig.base, item, old.chunk)
 
 
-# -------------------------------------------------------------------- against a reference
-
 STATES = [None, *(status for status in Status if status is not Status.DELETING)]
 ITEMS = st.lists(
     st.tuples(
-        st.integers(0, 5),  # which container it stands in, as far as there are so many
+        st.integers(0, 5),  # index of its container, limited to the number of containers
         st.sampled_from(["file", "file", "url", "directory"]),
         st.sampled_from(STATES),
         st.sampled_from([None, None, None, *STATES]),
-        st.integers(0, 12),  # 0: hidden
+        st.integers(0, 12),  # 0 means hidden
         st.sampled_from(["Alpha", "beta", "GAMMA", "delta 1", "Epsilon"]),
     ),
     max_size=14,
@@ -807,7 +791,7 @@ ASKED = st.fixed_dictionaries(
 
 
 class Reference:
-    """The same lists by plain Python, from items and the statuses of their owners."""
+    """The same lists in plain Python, derived from items and the statuses of their owners."""
 
     def __init__(self, rig: Rig, base: Base, rows: list[Any]) -> None:
         self.items: list[ItemWithStatus] = []
@@ -874,7 +858,7 @@ class Reference:
         return [one.item.id for one in (ordered[::-1] if asked["reverse"] else ordered)]
 
 
-def test_every_list_is_that_of_a_plain_reference(rig: Rig) -> None:
+def test_every_list_equals_a_plain_python_reference(rig: Rig) -> None:
     numbers = itertools.count()
     shelves = rig.library.document_queries
 
@@ -910,9 +894,6 @@ def test_every_list_is_that_of_a_plain_reference(rig: Rig) -> None:
     compare()
 
 
-# -------------------------------------------------------------------- how long it takes
-
-
 def test_a_page_of_a_hundred_times_as_many_documents_takes_at_most_twice_as_long(rig: Rig) -> None:
     shelves, catalogue = rig.library.document_queries, rig.library.catalog
     few, many = catalogue.create_base("few", BaseSettings()), catalogue.create_base("many", BaseSettings())
@@ -941,7 +922,7 @@ def test_a_page_of_a_hundred_times_as_many_documents_takes_at_most_twice_as_long
         assert best[many.id] <= 2 * best[few.id], how
 
 
-def test_what_stands_in_one_large_folder_costs_its_folder_nothing(rig: Rig) -> None:
+def test_a_folder_with_thousands_of_documents_has_the_right_status(rig: Rig) -> None:
     holder = folder(rig, "folder")
     fill(rig, rig.base, 3_000, parent=holder)
     page = rig.library.document_queries.list(rig.base, DocumentFilter(parent=0))

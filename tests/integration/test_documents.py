@@ -1,4 +1,4 @@
-"""From bytes to hits: documents become searchable, change, and go, on both databases."""
+"""From bytes to hits on both databases: documents become searchable, change, and are deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 
 
 @pytest.mark.parametrize("kind", CHANNELS)
-def test_what_was_put_in_is_found(rig: Rig, kind: str) -> None:
+def test_an_added_document_is_found(rig: Rig, kind: str) -> None:
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
     rig.index("stones.md", "# Stones\n\nGranite is hard.\n")
     hit = rig.find("what krill does it eat", kind)[0]
@@ -42,7 +42,7 @@ def test_what_was_put_in_is_found(rig: Rig, kind: str) -> None:
     assert WHALES[hit.start : hit.end] == hit.text
 
 
-def test_the_same_content_again_does_nothing(rig: Rig) -> None:
+def test_adding_the_same_content_again_changes_nothing(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rows = {kind: rig.rows(kind) for kind in CHANNELS}
     answer = rig.put("whales.md", WHALES)
@@ -53,7 +53,7 @@ def test_the_same_content_again_does_nothing(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("kind", CHANNELS)
-def test_a_deleted_document_is_gone_at_once_and_leaves_nothing(rig: Rig, kind: str) -> None:
+def test_a_deleted_document_disappears_immediately_and_leaves_no_rows(rig: Rig, kind: str) -> None:
     rig.index("whales.md", WHALES)
     rig.delete("whales.md")
     assert rig.find("krill", kind) == []
@@ -66,7 +66,7 @@ def test_a_deleted_document_is_gone_at_once_and_leaves_nothing(rig: Rig, kind: s
 
 
 @pytest.mark.parametrize("kind", CHANNELS)
-def test_while_a_document_changes_one_generation_is_found_at_every_step(rig: Rig, kind: str) -> None:
+def test_a_search_during_a_change_finds_exactly_one_generation(rig: Rig, kind: str) -> None:
     old = "\n\n".join(f"## Part {n}\n\nThe krill of part {n} is old." for n in range(30))
     new = old.replace("part 7 is old", "part 7 is new").replace("part 20 is old", "part 20 is new")
     rig.index("parts.md", old)
@@ -87,7 +87,7 @@ def test_while_a_document_changes_one_generation_is_found_at_every_step(rig: Rig
     assert len(before) == len(rig.find("krill", kind))
 
 
-def test_an_edit_keeps_the_rows_of_what_it_did_not_touch_and_sweeps_the_rest(rig: Rig) -> None:
+def test_an_edit_keeps_the_rows_of_unchanged_chunks_and_sweeps_the_rest(rig: Rig) -> None:
     old = "\n\n".join(f"## Part {n}\n\n" + f"The krill of part {n} is old. " * 40 for n in range(30))
     rig.index("parts.md", old)
     before = set(rig.rows("vector"))
@@ -128,7 +128,7 @@ def test_a_cancelled_change_leaves_the_old_content_searchable(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("kind", ["content", *CHANNELS])
-def test_a_batch_that_is_deleted_while_a_worker_is_at_it_stops_without_a_warning(
+def test_a_batch_that_is_deleted_during_indexing_stops_without_a_warning(
     rig: Rig, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "holdfast")
@@ -162,9 +162,7 @@ def test_chinese_is_found_by_a_word_within_a_sentence(rig: Rig) -> None:
     assert [hit.name for hit in rig.find("最大动物")] == ["鲸.md"]
 
 
-def test_a_document_that_changes_while_its_old_bytes_come_again_gets_them(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_re_adding_old_bytes_during_a_change_restores_them(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", WHALES)
     adding = rig.library.adder
     look = adding._find_unchanged_digests

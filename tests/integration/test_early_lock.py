@@ -1,4 +1,4 @@
-"""The early lock against a real server: it refuses cheaply, and nothing that happens to Redis reaches the work."""
+"""The early lock on a real server: it refuses duplicates cheaply, and no failure of Redis affects the work."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 KEY = "holdfast:guard:doc-1"
 SECOND = timedelta(seconds=1)
-QUICK = {"ttl": 60 * SECOND, "extend": SECOND / 20}  # extended all the time, and never about to expire
-STILL = {"ttl": 60 * SECOND, "extend": 59 * SECOND}  # never extended within a test
+QUICK = {"ttl": 60 * SECOND, "extend": SECOND / 20}  # extended constantly, so that it never comes near its expiry
+STILL = {"ttl": 60 * SECOND, "extend": 59 * SECOND}  # never extended during a test
 
 BEGINNING = """
 import os, signal, sys
@@ -44,7 +44,7 @@ with early(2, 0.1).hold("doc-1") as ours:
     print(ours, flush=True)
     signal.pause()
 """
-# A process whose lock, thread and connection are in use makes a child, as Celery does.
+# A process forks while its lock, thread and connection are in use, as Celery does.
 PARENT = """
 lock = early(60, 0.05)
 with lock.hold("of the parent") as ours:
@@ -55,7 +55,7 @@ with lock.hold("of the parent") as ours:
         os._exit(0)
     os.wait()
 """
-# A child made in the middle of the work leaves it while its parent stays.
+# A child that was forked inside the block leaves the block while its parent stays in it.
 DESERTER = """
 lock = early(60, 59)
 with lock.hold("doc-1"):
@@ -75,7 +75,7 @@ def server(valkey: Valkey) -> Valkey:
 
 @pytest.fixture
 def client(server: Valkey) -> Iterator[redis.Redis]:
-    """Redis as an onlooker sees it, empty."""
+    """Return a separate client of the emptied server, to observe its keys."""
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
         client.config_resetstat()
@@ -84,7 +84,7 @@ def client(server: Valkey) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def make(client: redis.Redis, server: Valkey) -> Iterator[Callable[..., EarlyLock]]:
-    """Make locks that are closed after the test."""
+    """Make locks and close them after the test."""
     with ExitStack() as closing:
 
         def make(**settings: Any) -> EarlyLock:
@@ -115,7 +115,7 @@ def gone(server: Valkey) -> Iterator[None]:
 
 @contextmanager
 def program(server: Valkey, text: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program in a process of its own, and kill it in the end if it has not ended."""
+    """Run a program in its own process, and kill it afterwards if it still runs."""
     command = [sys.executable, "-c", BEGINNING + text, server.url]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         try:
@@ -135,7 +135,7 @@ def free(lock: EarlyLock, name: str = "doc-1") -> bool:
 
 
 def extended(client: redis.Redis, key: str = KEY) -> bool:
-    """Shorten a key's life and wait for somebody to give it all of its life back."""
+    """Shorten the expiry of a key and wait until the lock restores its full time to live."""
     client.pexpire(key, 30_000)
     until(lambda: client.pttl(key) > 50_000, "nobody extends the lock")
     return 50_000 < client.pttl(key) <= 60_000
@@ -149,15 +149,12 @@ def watchdogs() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "holdfast-early-lock"]
 
 
-# ---------------------------------------------------------------- holding and refusing
-
-
-def test_a_second_holder_is_refused_until_the_first_lets_go(make: Callable[..., EarlyLock]) -> None:
+def test_a_second_holder_is_refused_until_the_first_releases_the_lock(make: Callable[..., EarlyLock]) -> None:
     first, second = make(), make()
     with first.hold("doc-1") as ours:
         assert ours
         assert not free(second)
-        assert not free(first)  # not even the same process, and not even once it was refused
+        assert not free(first)  # the same process is refused too, also after an earlier refusal
         assert free(second, "doc-2")
     assert free(second)
     assert free(first)
@@ -169,14 +166,14 @@ def test_a_lock_is_released_when_the_work_raises(make: Callable[..., EarlyLock],
     assert not client.exists(KEY)
 
 
-def test_a_refusal_is_one_question(make: Callable[..., EarlyLock], client: redis.Redis) -> None:
+def test_a_refusal_needs_only_one_command(make: Callable[..., EarlyLock], client: redis.Redis) -> None:
     client.set(KEY, "somebody else's")
     assert not free(make())
     assert "cmdstat_evalsha" not in client.info("commandstats")
     assert client.get(KEY) == b"somebody else's"
 
 
-def test_a_lock_ends_by_itself_after_its_time_to_live(make: Callable[..., EarlyLock], client: redis.Redis) -> None:
+def test_a_lock_expires_after_its_time_to_live(make: Callable[..., EarlyLock], client: redis.Redis) -> None:
     with make(ttl=7 * SECOND, extend=6 * SECOND, prefix="mine/").hold("doc-1"):
         assert 0 < client.pttl("mine/doc-1") <= 7000
 
@@ -191,7 +188,7 @@ def test_any_text_is_a_name(make: Callable[..., EarlyLock]) -> None:
 
 
 @pytest.mark.parametrize("extinct", ["flushed", "expired"])
-def test_a_lock_that_became_somebody_elses_is_never_deleted(
+def test_a_lock_that_another_holder_has_taken_over_is_never_deleted(
     make: Callable[..., EarlyLock], client: redis.Redis, caplog: pytest.LogCaptureFixture, extinct: str
 ) -> None:
     first, second = make(**STILL), make(**STILL)
@@ -210,18 +207,15 @@ def test_a_lock_that_became_somebody_elses_is_never_deleted(
     assert not client.exists(KEY)
 
 
-# ---------------------------------------------------------------- extending
-
-
-def test_a_held_lock_outlives_its_time_to_live(make: Callable[..., EarlyLock], client: redis.Redis) -> None:
+def test_a_held_lock_is_extended_beyond_its_time_to_live(make: Callable[..., EarlyLock], client: redis.Redis) -> None:
     with make(**QUICK).hold("doc-1"):
         token = client.get(KEY)
-        for _ in range(3):  # half of its life passes each time, so more than one life in all
+        for _ in range(3):  # half of its time to live passes in each round, so more than one in total
             assert extended(client)
         assert client.get(KEY) == token
 
 
-def test_every_held_lock_gets_its_whole_time_to_live_again_and_again_from_one_thread(
+def test_one_thread_extends_every_held_lock_to_its_full_time_to_live(
     make: Callable[..., EarlyLock], client: redis.Redis
 ) -> None:
     lock = make(**QUICK)
@@ -235,7 +229,7 @@ def test_every_held_lock_gets_its_whole_time_to_live_again_and_again_from_one_th
     assert not watchdogs()
 
 
-def test_a_released_lock_is_extended_no_more(
+def test_a_released_lock_is_not_extended_any_more(
     make: Callable[..., EarlyLock], client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = make(**QUICK)
@@ -246,7 +240,7 @@ def test_a_released_lock_is_extended_no_more(
     assert words(caplog) == []
 
 
-def test_a_closed_lock_lets_the_work_end_and_can_be_used_again(
+def test_closing_a_lock_does_not_interrupt_the_work_and_the_lock_can_be_used_again(
     make: Callable[..., EarlyLock], client: redis.Redis
 ) -> None:
     lock = make(**QUICK)
@@ -259,17 +253,17 @@ def test_a_closed_lock_lets_the_work_end_and_can_be_used_again(
         assert extended(client)
 
 
-def test_closing_ends_the_connections(server: Valkey, client: redis.Redis) -> None:
+def test_closing_a_lock_closes_its_connections(server: Valkey, client: redis.Redis) -> None:
     before = len(client.client_list())
     lock = EarlyLock(server.url)
-    watch = lock._renewer()  # kept, so that nothing ends by being forgotten
+    watch = lock._renewer()  # a reference, so that garbage collection does not close the connections
     assert free(lock)
     assert len(client.client_list()) > before
     lock.close()
     until(lambda: len(client.client_list()) <= before, f"the connections of {watch} stay")
 
 
-def test_an_extension_that_comes_after_the_release_is_no_loss(
+def test_an_extension_after_the_release_is_not_logged_as_a_lost_lock(
     make: Callable[..., EarlyLock], client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = make(**STILL)
@@ -280,10 +274,7 @@ def test_an_extension_that_comes_after_the_release_is_no_loss(
     assert not client.exists(KEY)
 
 
-# ---------------------------------------------------------------- what can happen to Redis
-
-
-def test_a_flush_is_noted_once_and_the_work_goes_on(
+def test_a_flush_is_logged_once_and_the_work_continues(
     make: Callable[..., EarlyLock], client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = make(**QUICK)
@@ -291,7 +282,7 @@ def test_a_flush_is_noted_once_and_the_work_goes_on(
         assert ours
         client.flushall()
         until(lambda: words(caplog), "nobody noticed")
-        with lock.hold("doc-2"):  # the thread lives on, and has forgotten the first
+        with lock.hold("doc-2"):  # the thread still runs and no longer extends the first lock
             assert extended(client, "holdfast:guard:doc-2")
             assert extended(client, "holdfast:guard:doc-2")
     assert words(caplog) == ["lock.lost"]
@@ -313,7 +304,7 @@ def test_a_server_that_crashes_does_not_disturb_the_work(
     assert free(lock, "doc-2")
 
 
-def test_a_server_that_does_not_answer_is_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_does_not_answer_is_called_once_per_command(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         lock = EarlyLock(f"redis://127.0.0.1:{silent.getsockname()[1]}", ttl=60 * SECOND, extend=59 * SECOND)
         with lock.hold("doc-1") as ours:
@@ -327,14 +318,14 @@ def test_a_server_that_does_not_answer_is_asked_once(caplog: pytest.LogCaptureFi
         for call in calls:
             call.close()
     assert words(caplog) == ["lock.unanswered", "lock.not_released"]
-    assert len(calls) == 2  # one for each question: the library's own retries would be ten more
+    assert len(calls) == 2  # one per command; with the client's own retries it would be ten more
 
 
-def test_a_paused_server_does_not_hold_work_up_and_works_again_afterwards(
+def test_a_paused_server_does_not_block_work_and_is_used_again_afterwards(
     make: Callable[..., EarlyLock], server: Valkey
 ) -> None:
     lock, new = make(**STILL), make(**STILL)
-    assert free(lock)  # it has a connection now, the other has none
+    assert free(lock)  # this lock has a connection now, the other has none
     for one in (lock, new):
         with ExitStack() as holding, paused(server):
             assert holding.enter_context(one.hold("doc-1"))
@@ -343,21 +334,21 @@ def test_a_paused_server_does_not_hold_work_up_and_works_again_afterwards(
             assert not free(new)
 
 
-def test_a_lock_that_came_late_into_being_is_held_and_released(
+def test_a_lock_that_the_server_creates_late_is_held_and_released(
     make: Callable[..., EarlyLock], server: Valkey, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = make(**STILL)
-    assert free(lock)  # without a connection it would not even get to the question
+    assert free(lock)  # opens the connection, so that the next command is sent
     with ExitStack() as holding:
         with paused(server):
             assert holding.enter_context(lock.hold("doc-1"))
         assert words(caplog) == ["lock.unanswered"]
         until(lambda: client.exists(KEY), "the server forgot the question")
-        assert len(lock._renewer()._held) == 1  # to be extended like any other
+        assert len(lock._renewer()._held) == 1  # it is extended like any other lock
     assert not client.exists(KEY)
 
 
-def test_an_extension_that_failed_is_tried_again(
+def test_a_failed_extension_is_retried(
     make: Callable[..., EarlyLock], server: Valkey, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     with make(**QUICK).hold("doc-1"):
@@ -378,13 +369,11 @@ def test_closing_does_not_wait_for_all_the_locks_of_a_paused_server(
             until(lambda: "lock.not_extended" in words(caplog), "nobody noticed")
             before = words(caplog).count("lock.not_extended")
             lock.close()
-            assert words(caplog).count("lock.not_extended") <= before + 1  # the one that was being asked for
-            assert not watchdogs()  # it was waited for all the same
+            assert words(caplog).count("lock.not_extended") <= before + 1  # only the extension that was in progress
+            assert not watchdogs()  # close has still waited for the thread to end
 
 
-def test_the_client_gives_up_at_once_whatever_the_address_says_about_reading(
-    client: redis.Redis, server: Valkey
-) -> None:
+def test_the_client_never_retries_whatever_the_address_configures(client: redis.Redis, server: Valkey) -> None:
     lock = EarlyLock(server.url + "?retry_on_timeout=yes&socket_timeout=20")
     connection: Any = lock._renewer()._client.connection_pool.make_connection()
     assert connection.retry.get_retries() == 0
@@ -393,7 +382,7 @@ def test_the_client_gives_up_at_once_whatever_the_address_says_about_reading(
 
 
 @pytest.mark.parametrize("error", [redis.ResponseError("READONLY"), OSError(9, "bad"), UnicodeError("label too long")])
-def test_no_error_of_redis_or_its_client_reaches_the_work(
+def test_no_error_of_redis_or_its_client_affects_the_work(
     make: Callable[..., EarlyLock], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -407,13 +396,13 @@ def test_no_error_of_redis_or_its_client_reaches_the_work(
     assert {"lock.unanswered", "lock.not_released"} <= set(words(caplog))
 
 
-def test_a_host_that_cannot_be_is_a_redis_that_does_not_answer() -> None:
+def test_an_invalid_host_is_treated_as_a_server_that_does_not_answer() -> None:
     lock = EarlyLock("redis://no..host:6379/0")
     assert free(lock)
     lock.close()
 
 
-def test_no_error_ends_the_thread_that_extends(
+def test_no_error_ends_the_thread_that_extends_locks(
     make: Callable[..., EarlyLock],
     client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
@@ -430,7 +419,7 @@ def test_no_error_ends_the_thread_that_extends(
 
 
 @pytest.mark.parametrize("limit", [KeyboardInterrupt, type("SoftTimeLimitExceeded", (Exception,), {})])
-def test_a_time_limit_that_strikes_while_the_lock_is_taken_leaves_no_lock(
+def test_a_time_limit_during_the_acquisition_leaves_no_lock(
     make: Callable[..., EarlyLock],
     client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
@@ -447,9 +436,6 @@ def test_a_time_limit_that_strikes_while_the_lock_is_taken_leaves_no_lock(
     with pytest.raises(limit), make(**STILL).hold("doc-1"):
         pass
     assert not client.exists(KEY)
-
-
-# ---------------------------------------------------------------- processes
 
 
 def test_the_lock_of_a_killed_process_expires_by_itself(
@@ -478,7 +464,7 @@ def test_a_forked_child_holds_and_extends_locks_of_its_own(
     assert client.keys() == []
 
 
-def test_a_child_made_in_the_middle_of_the_work_does_not_release_the_lock_of_its_parent(
+def test_a_child_forked_during_the_work_does_not_release_the_lock_of_its_parent(
     server: Valkey, client: redis.Redis
 ) -> None:
     with program(server, DESERTER) as parent:
@@ -488,9 +474,9 @@ def test_a_child_made_in_the_middle_of_the_work_does_not_release_the_lock_of_its
     assert not client.exists(KEY)
 
 
-def test_threads_that_meet_in_a_new_process_share_one_thread_that_extends(make: Callable[..., EarlyLock]) -> None:
+def test_concurrent_threads_of_a_new_process_start_only_one_extending_thread(make: Callable[..., EarlyLock]) -> None:
     lock = make(**QUICK)
-    lock.close()  # as after a fork, nothing is there
+    lock.close()  # no thread and no connection, as after a fork
     gate, inside = threading.Barrier(8, timeout=PATIENCE_SECONDS), threading.Barrier(9, timeout=PATIENCE_SECONDS)
     leave = threading.Event()
 
@@ -510,13 +496,10 @@ def test_threads_that_meet_in_a_new_process_share_one_thread_that_extends(make: 
         thread.join()
 
 
-# ---------------------------------------------------------------- settings
-
-
 @pytest.mark.parametrize(
     ("ttl", "extend"), [(SECOND, SECOND), (SECOND, 2 * SECOND), (SECOND, 0 * SECOND), (SECOND, -SECOND)]
 )
-def test_a_lock_that_would_end_while_it_is_held_is_refused(ttl: timedelta, extend: timedelta) -> None:
+def test_settings_that_let_a_held_lock_expire_are_refused(ttl: timedelta, extend: timedelta) -> None:
     with pytest.raises(BadSettings, match="Extend it several times within"):
         EarlyLock("redis://localhost", ttl=ttl, extend=extend)
 
@@ -532,25 +515,25 @@ def test_a_lock_that_would_end_while_it_is_held_is_refused(ttl: timedelta, exten
         "redis://:hush@host/0?protocol=9",
     ],
 )
-def test_an_address_that_cannot_be_read_is_refused_and_not_repeated(url: str) -> None:
+def test_an_invalid_address_is_refused_without_revealing_its_password(url: str) -> None:
     with pytest.raises(BadSettings, match="cannot be read") as refusal:
         EarlyLock(url)
     assert "hush" not in str(refusal.value)
     assert refusal.value.__suppress_context__
 
 
-def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_redis_client_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(BadSettings, match=r"pip install 'holdfast\[celery\]'"):
         EarlyLock("redis://localhost")
 
 
-def test_the_client_is_not_needed_until_a_lock_is_made() -> None:
+def test_the_redis_client_is_not_imported_until_a_lock_is_made() -> None:
     command = "import sys, holdfast.guard.lock; sys.exit('redis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0
 
 
-def test_warnings_are_warnings(
+def test_a_lost_lock_is_logged_as_a_warning_that_can_be_encoded(
     make: Callable[..., EarlyLock], client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     with make(**STILL).hold("lone \ud800"):

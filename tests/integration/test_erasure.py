@@ -1,4 +1,4 @@
-"""On SQLite deleted data is in no byte of any file: rows after the first stage, their copies after the second."""
+"""Erasure on SQLite: no file contains deleted data; stage one overwrites rows, stage two removes their copies."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def whole(tmp_path: Path, clock: FakeClock) -> Iterator[WholeRig]:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
-    """The FTS5 tables of each run of the first stage."""
+    """Record the FTS5 tables of each run of the first stage."""
     calls: list[Sequence[str]] = []
 
     def overwrite(path: Path, turn: secure_delete.WriterTurn, fts_tables: Collection[str]) -> Obstacle | None:
@@ -88,7 +88,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
 @pytest.fixture
 def compactions(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """The size limit of each run of the second stage."""
+    """Record the size limit of each run of the second stage."""
     calls: list[int | None] = []
 
     def compact(path: Path, turn: secure_delete.WriterTurn, largest: int | None) -> Obstacle | None:
@@ -104,14 +104,14 @@ def state(rig: Rig) -> ErasureState:
 
 
 def tend(rig: Rig, clock: FakeClock) -> None:
-    """Let time pass and sweep, as a reconciler does: the first stage is complete."""
+    """Advance the clock and sweep, as the reconciler does, so that the first stage completes."""
     rig.work()
     clock.advance(OVERWRITE_SPACING)
     rig.library.sweep(500)
 
 
 def rest(rig: Rig, clock: FakeClock) -> None:
-    """Let nothing happen for so long that the second stage is complete, too."""
+    """Advance the clock without any activity until the second stage completes too."""
     tend(rig, clock)
     for _ in range(2):
         clock.advance(COMPACT_SPACING)
@@ -122,11 +122,8 @@ def holds(folder: Path, content: bytes) -> bool:
     return any(content in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-# -------------------------------------------------------------------- what goes
-
-
 def vectors_of(rig: Rig, name: str) -> list[bytes]:
-    """Read the vectors of a document, of its chunks and of the questions about it."""
+    """Read the vectors of the chunks of a document."""
     item = rig.library.items.find(rig.base, name)
     found: list[bytes] = []
     with rig.store.database.reading() as tx:
@@ -137,12 +134,12 @@ def vectors_of(rig: Rig, name: str) -> list[bytes]:
         )
         for recipe in rig.library.indexes.recipes(rig.base, "vector"):
             for (chunk,) in chunks:
-                rows = tx.run_sql(f"SELECT vector FROM vector_{recipe.id} WHERE chunk = ?", [chunk])  # noqa: S608 - ours
+                rows = tx.run_sql(f"SELECT vector FROM vector_{recipe.id} WHERE chunk = ?", [chunk])  # noqa: S608 - an id of our own
                 found += [vector for (vector,) in rows]
     return found
 
 
-def test_a_deleted_document_is_in_no_byte_of_any_file(whole: WholeRig, clock: FakeClock) -> None:
+def test_no_file_contains_any_byte_of_a_deleted_document(whole: WholeRig, clock: FakeClock) -> None:
     others = {f"{n}.md": f"# Part {n}\n\nThe seal is here. [[Krill|animal|Krill fact {n}.]]\n" for n in range(9)}
     whole.put_all(others | {NAME: CANARIES})
     whole.tend()
@@ -171,7 +168,7 @@ def test_a_deleted_document_is_in_no_byte_of_any_file(whole: WholeRig, clock: Fa
     assert {hit.name for hit in whole.find("seal")} == set(others)
 
 
-def test_rows_that_sqlite_has_not_moved_are_gone_after_the_first_stage(
+def test_the_first_stage_erases_rows_that_sqlite_has_not_moved(
     rig: Rig, tmp_path: Path, clock: FakeClock, compactions: list[int | None]
 ) -> None:
     rig.index(NAME, CANARIES)
@@ -180,10 +177,11 @@ def test_rows_that_sqlite_has_not_moved_are_gone_after_the_first_stage(
     tend(rig, clock)
     assert found(tmp_path, WORDS) == {}
     assert compactions == []
-    assert (tmp_path / "holdfast.db-wal").stat().st_size < 64 * 1024  # only the record that the stage is complete
+    # The log contains only the record that the stage is complete.
+    assert (tmp_path / "holdfast.db-wal").stat().st_size < 64 * 1024
 
 
-def test_what_was_said_before_an_edit_goes(rig: Rig, tmp_path: Path, clock: FakeClock) -> None:
+def test_the_text_before_an_edit_is_erased(rig: Rig, tmp_path: Path, clock: FakeClock) -> None:
     rig.index(NAME, CANARIES)
     rig.index(NAME, STONES.replace("Stones", "Other stones"))
     rest(rig, clock)
@@ -192,7 +190,7 @@ def test_what_was_said_before_an_edit_goes(rig: Rig, tmp_path: Path, clock: Fake
     assert "name-of-it9" in found(tmp_path, WORDS)
 
 
-def test_what_an_error_quotes_goes_with_the_document(tmp_path: Path, clock: FakeClock) -> None:
+def test_text_quoted_in_an_error_is_erased_with_the_document(tmp_path: Path, clock: FakeClock) -> None:
     class Quoting(OfflineProvider):
         def embed(self, texts: Sequence[str]) -> Embeddings:
             if any("canary7" in text for text in texts):
@@ -227,7 +225,7 @@ def test_a_cancelled_build_leaves_nothing(rig: Rig, tmp_path: Path, clock: FakeC
     assert found(tmp_path, WORDS) == {}
 
 
-def test_a_document_deleted_while_it_is_indexed_leaves_nothing(tmp_path: Path, clock: FakeClock) -> None:
+def test_a_document_deleted_during_indexing_leaves_no_data(tmp_path: Path, clock: FakeClock) -> None:
     class Meanwhile(OfflineProvider):
         def embed_parts(self, texts: Sequence[str], *more: Any) -> Iterator[Embeddings]:
             yield from super().embed_parts(texts, *more)
@@ -243,7 +241,7 @@ def test_a_document_deleted_while_it_is_indexed_leaves_nothing(tmp_path: Path, c
     stand.close()
 
 
-def test_a_table_that_is_dropped_leaves_nothing(rig: Rig, tmp_path: Path, clock: FakeClock) -> None:
+def test_a_dropped_table_leaves_no_data(rig: Rig, tmp_path: Path, clock: FakeClock) -> None:
     rig.index(NAME, CANARIES)
     recipes = [(kind, one) for kind in SMALL["indexes"] for one in rig.library.indexes.recipes(rig.base, kind)]
     rig.delete(NAME, "stones.md")
@@ -255,7 +253,7 @@ def test_a_table_that_is_dropped_leaves_nothing(rig: Rig, tmp_path: Path, clock:
     assert found(tmp_path, (*WORDS, "basalt")) == {}
 
 
-def test_a_base_leaves_nothing_when_it_is_cleared_or_deleted(rig: Rig, tmp_path: Path, clock: FakeClock) -> None:
+def test_a_cleared_or_deleted_base_leaves_no_data(rig: Rig, tmp_path: Path, clock: FakeClock) -> None:
     bases = rig.library.bases
     base = bases.create("pxbasename2", BaseSettings(**SMALL))
     for end in (bases.clear, bases.delete):
@@ -269,8 +267,8 @@ def test_a_base_leaves_nothing_when_it_is_cleared_or_deleted(rig: Rig, tmp_path:
     assert found(tmp_path, ["basename2"]) == {}
 
 
-def test_whatever_takes_text_out_of_the_database_is_counted(rig: Rig) -> None:
-    """Each is a trigger; a migration that makes one of these tables anew must not forget it."""
+def test_every_statement_that_removes_text_is_counted(rig: Rig) -> None:
+    """Each count comes from a trigger. This test fails if a migration recreates a table without its trigger."""
     statements = [
         "UPDATE library_bases SET name = 'x'",
         *(f"UPDATE library_items SET {one} = 'x'" for one in ("name", "blob", "metadata", "source")),  # noqa: S608
@@ -291,7 +289,7 @@ def test_whatever_takes_text_out_of_the_database_is_counted(rig: Rig) -> None:
 @pytest.mark.parametrize("empty", [True])
 @pytest.mark.usefixtures("empty")
 def test_counts_and_triggers_of_an_older_database_are_kept(database_url: str) -> None:
-    """What an older version counted as erased needs neither stage; triggers still count into the new table."""
+    """Data that an older version has erased needs neither stage, and triggers count in the new table."""
     database = open_database(database_url, SystemClock())
     database.prepare()
     config = Config()
@@ -316,9 +314,6 @@ def test_counts_and_triggers_of_an_older_database_are_kept(database_url: str) ->
     store.close()
 
 
-# -------------------------------------------------------------------- when
-
-
 def test_many_deletes_are_erased_together(
     rig: Rig, tmp_path: Path, clock: FakeClock, runs: list[Sequence[str]]
 ) -> None:
@@ -331,7 +326,7 @@ def test_many_deletes_are_erased_together(
         rig.worker.run_next(7)
         rig.library.sweep(500)
         clock.advance(timedelta(seconds=1))
-    assert runs == []  # the clean-up goes on
+    assert runs == []  # the clean-up is still running
     tend(rig, clock)
     assert len(runs) == 1
     rest(rig, clock)
@@ -339,7 +334,9 @@ def test_many_deletes_are_erased_together(
     assert found(tmp_path, WORDS) == {}
 
 
-def test_a_clean_up_that_never_ends_is_not_waited_for(rig: Rig, clock: FakeClock, runs: list[Sequence[str]]) -> None:
+def test_a_clean_up_that_never_ends_delays_erasure_only_for_a_limited_time(
+    rig: Rig, clock: FakeClock, runs: list[Sequence[str]]
+) -> None:
     rig.index(NAME, CANARIES)
     rig.delete(NAME)
     rig.work()
@@ -354,7 +351,7 @@ def test_a_clean_up_that_never_ends_is_not_waited_for(rig: Rig, clock: FakeClock
     assert state(rig).overwrite is None
 
 
-def test_where_nothing_is_deleted_the_disk_is_left_alone(
+def test_without_deletes_neither_stage_runs(
     rig: Rig, clock: FakeClock, runs: list[Sequence[str]], compactions: list[int | None]
 ) -> None:
     rig.index("more.md", CANARIES)
@@ -364,9 +361,7 @@ def test_where_nothing_is_deleted_the_disk_is_left_alone(
 
 
 @pytest.mark.postgres
-def test_on_postgresql_nothing_is_counted_and_nothing_is_done(
-    postgres_url: str, tmp_path: Path, clock: FakeClock
-) -> None:
+def test_erasure_does_nothing_on_postgresql(postgres_url: str, tmp_path: Path, clock: FakeClock) -> None:
     rig = Rig(postgres_url, tmp_path / "blobs", clock, **SMALL)
     rig.index(NAME, CANARIES)
     rig.delete(NAME)
@@ -377,9 +372,7 @@ def test_on_postgresql_nothing_is_counted_and_nothing_is_done(
     rig.close()
 
 
-def test_only_tables_of_words_from_which_something_went_are_merged(
-    rig: Rig, clock: FakeClock, runs: list[Sequence[str]]
-) -> None:
+def test_only_fts5_tables_with_deleted_rows_are_merged(rig: Rig, clock: FakeClock, runs: list[Sequence[str]]) -> None:
     rig.index(NAME, CANARIES)
     rig.delete(NAME)
     tend(rig, clock)
@@ -393,13 +386,13 @@ def test_only_tables_of_words_from_which_something_went_are_merged(
     assert runs[1:] == [[]]
 
 
-def test_a_file_is_compacted_in_a_quiet_moment_once_an_hour(
+def test_the_database_is_compacted_when_idle_and_at_most_once_an_hour(
     rig: Rig, tmp_path: Path, clock: FakeClock, compactions: list[int | None]
 ) -> None:
     rig.index(NAME, CANARIES)
     rig.delete(NAME)
     tend(rig, clock)
-    rig.library.sweep(500)  # this is when it is seen that the second stage has something to do
+    rig.library.sweep(500)  # this sweep records that the second stage has work
     clock.advance(QUIET - timedelta(seconds=1))
     rig.library.sweep(500)
     assert compactions == []
@@ -419,7 +412,7 @@ def test_a_file_is_compacted_in_a_quiet_moment_once_an_hour(
     assert state(rig) == (None, None)
 
 
-def test_a_file_is_not_compacted_while_something_is_queued(
+def test_the_database_is_not_compacted_while_work_is_queued(
     rig: Rig, clock: FakeClock, compactions: list[int | None]
 ) -> None:
     rig.delete("stones.md")
@@ -431,13 +424,13 @@ def test_a_file_is_not_compacted_while_something_is_queued(
     assert compactions == []
     rig.work()
     rig.library.sweep(500)
-    assert compactions == []  # a job has ended just now
+    assert compactions == []  # a job has just ended
     clock.advance(QUIET)
     rig.library.sweep(500)
     assert len(compactions) == 1
 
 
-def test_a_large_file_is_compacted_on_demand_only(tmp_path: Path, clock: FakeClock) -> None:
+def test_a_large_database_is_compacted_only_on_demand(tmp_path: Path, clock: FakeClock) -> None:
     url = f"sqlite:///{tmp_path / 'holdfast.db'}"
     rig = Rig(url, tmp_path / "blobs", clock, settings={"compact_limit": 0}, **SMALL)
     rig.index(NAME, CANARIES)
@@ -449,9 +442,6 @@ def test_a_large_file_is_compacted_on_demand_only(tmp_path: Path, clock: FakeClo
     assert rig.library.erasure.run_now() == (None, None)
     assert found(tmp_path, WORDS) == {}
     rig.close()
-
-
-# -------------------------------------------------------------------- until it succeeds
 
 
 def test_a_reader_that_prevents_only_compaction_is_reported_on_demand(rig: Rig, tmp_path: Path) -> None:
@@ -470,7 +460,7 @@ def test_a_reader_that_prevents_only_compaction_is_reported_on_demand(rig: Rig, 
     assert rig.library.erasure.run_now() == (None, None)
 
 
-def test_a_reader_prevents_both_stages_and_it_is_reported_since_when(
+def test_a_reader_that_blocks_either_stage_is_reported_with_the_start_time(
     rig: Rig, tmp_path: Path, clock: FakeClock
 ) -> None:
     rig.index(NAME, CANARIES)
@@ -484,12 +474,12 @@ def test_a_reader_prevents_both_stages_and_it_is_reported_since_when(
         blocked = PendingErasure(documents=1, since=since, obstacle=Obstacle.READER, blocked_since=since)
         assert state(rig).overwrite == blocked
         assert found(tmp_path, WORDS)
-        rig.index("more.md", STONES)  # writers do not wait for readers
+        rig.index("more.md", STONES)  # readers do not block writers
         tend(rig, clock)
         assert state(rig).overwrite == blocked
         assert rig.library.erasure.run_now().overwrite == blocked
     rig.library.sweep(500)
-    assert found(tmp_path, WORDS)  # it was tried a moment ago
+    assert found(tmp_path, WORDS)  # no new attempt so soon after the last one
     tend(rig, clock)
     assert state(rig).overwrite is None
     with closing(sqlite3.connect(tmp_path / "holdfast.db", isolation_level=None)) as reader:
@@ -504,7 +494,7 @@ def test_a_reader_prevents_both_stages_and_it_is_reported_since_when(
         assert left is not None
         assert left[1:] == (seen, Obstacle.READER, clock.now())
     rig.library.sweep(500)
-    assert state(rig).compact == left  # it was tried a moment ago
+    assert state(rig).compact == left  # no new attempt so soon after the last one
     clock.advance(COMPACT_RETRY)
     rig.library.sweep(500)
     assert state(rig) == (None, None)
@@ -513,7 +503,7 @@ def test_a_reader_prevents_both_stages_and_it_is_reported_since_when(
     assert state(rig) == (PendingErasure(documents=1, since=None), PendingErasure(documents=1, since=None))
 
 
-def test_what_is_deleted_during_a_stage_is_left_for_the_next_run(
+def test_data_deleted_during_a_stage_is_erased_by_the_next_run(
     rig: Rig, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("more.md", STONES.replace("Stones", "Rocks"))
@@ -531,7 +521,8 @@ def test_what_is_deleted_during_a_stage_is_left_for_the_next_run(
         patch.setattr(sqlite, "overwrite", overwrite)
         left = rig.library.erasure.run_now()
     assert left.overwrite == PendingErasure(documents=1, since=clock.now())
-    assert left.compact == PendingErasure(documents=1, since=clock.now())  # what was overwritten before is compacted
+    # The data that was overwritten earlier is compacted.
+    assert left.compact == PendingErasure(documents=1, since=clock.now())
     rest(rig, clock)
     assert found(tmp_path, WORDS) == {}
 
@@ -541,7 +532,7 @@ ERRORS = [OSError("no such device"), StoreFull("The disk is full."), Obstacle.NO
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 @pytest.mark.parametrize("stage", ["overwrite", "compact"])
-def test_a_stage_that_fails_is_reported_and_tried_again(
+def test_a_failed_stage_is_reported_and_retried(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, stage: str, error: Exception | Obstacle
 ) -> None:
     def fail(*_: object) -> Obstacle:
@@ -601,7 +592,7 @@ library.erasure.run_now()
 
 
 @pytest.mark.parametrize("moment", ["before", "merged", "between", "vacuumed"])
-def test_whatever_a_killed_process_has_not_completed_is_repeated(tmp_path: Path, rig: Rig, moment: str) -> None:
+def test_the_unfinished_erasure_of_a_killed_process_is_repeated(tmp_path: Path, rig: Rig, moment: str) -> None:
     rig.index(NAME, CANARIES)
     rig.close()
     arguments = [f"sqlite:///{tmp_path / 'holdfast.db'}", str(tmp_path / "blobs"), NAME, moment]
@@ -629,7 +620,7 @@ print(*[stage and stage.obstacle for stage in library.erasure.run_now()], flush=
 """
 
 
-def test_two_processes_that_erase_at_once_leave_nothing_and_damage_nothing(tmp_path: Path, rig: Rig) -> None:
+def test_two_processes_that_erase_concurrently_leave_no_data_and_no_damage(tmp_path: Path, rig: Rig) -> None:
     rig.index(NAME, CANARIES)
     rig.delete(NAME)
     rig.work()

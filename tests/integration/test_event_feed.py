@@ -1,4 +1,4 @@
-"""Live: everybody is told everything once and in order, however fast they read and wherever they begin."""
+"""Event feed: each subscriber receives every event once and in order, at any reading speed and start position."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ROOM = 10
 
 @pytest.fixture
 def feed(store: SqlStore, clock: FakeClock) -> Feed:
-    """A feed that follows when a test says so, with little room."""
+    """Return a feed with a small buffer that reads the log only when the test calls `step`."""
     return Feed(EventLog(store.database), clock, room=ROOM, page=PAGE)
 
 
@@ -52,7 +52,7 @@ def happen(store: SqlStore, *names: object, base: str = "3", type_: str = "job.s
 
 
 def ready(subscription: Subscription) -> list[Message]:
-    """Take all that is there."""
+    """Take all available messages."""
     found: list[Message] = []
     while not isinstance(message := subscription.get(0), Heartbeat):
         assert message is not None
@@ -69,18 +69,18 @@ def told(subscription: Subscription) -> list[int]:
     return owners(ready(subscription))
 
 
-def test_whoever_looks_on_is_told_from_now_on_and_in_order(store: SqlStore, feed: Feed) -> None:
+def test_a_subscriber_receives_new_events_in_order(store: SqlStore, feed: Feed) -> None:
     happen(store, 1)
     looking = feed.subscribe()
     happen(store, 2, 3)
-    assert told(looking) == []  # nobody has read on yet
+    assert told(looking) == []  # the feed has not read the log yet
     feed.step()
     assert told(looking) == [2, 3]
     feed.step()
     assert told(looking) == []
 
 
-def test_a_place_is_replayed_beyond_one_page_and_goes_on_live(store: SqlStore, feed: Feed) -> None:
+def test_a_replay_from_a_cursor_spans_pages_and_continues_live(store: SqlStore, feed: Feed) -> None:
     happen(store, 0)
     place = feed.log.newest_cursor()
     happen(store, *range(1, 101))
@@ -91,8 +91,8 @@ def test_a_place_is_replayed_beyond_one_page_and_goes_on_live(store: SqlStore, f
     assert told(looking) == list(range(101, 151))
 
 
-def test_a_replay_wakes_whoever_waits_for_it(store: SqlStore, feed: Feed) -> None:
-    """The first prototype filled its buffer and woke nobody: the reader stayed stale until the next event."""
+def test_a_replay_wakes_a_waiting_reader(store: SqlStore, feed: Feed) -> None:
+    """The first prototype filled its buffer without waking the reader, which then waited until the next event."""
     place = feed.log.newest_cursor()
     happen(store, 1)
     message = feed.subscribe(place).get(PATIENCE_SECONDS)
@@ -101,7 +101,7 @@ def test_a_replay_wakes_whoever_waits_for_it(store: SqlStore, feed: Feed) -> Non
 
 
 class Meddling(EventLog):
-    """A log between whose readings something happens."""
+    """A log that runs a callback before or after each read."""
 
     def __init__(self, store: SqlStore) -> None:
         super().__init__(store.database)
@@ -132,10 +132,10 @@ class Meddling(EventLog):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("follows", [True, False])
-def test_what_happens_while_a_replay_joins_the_live_tail_is_told_once(
+def test_an_event_is_delivered_once_while_a_replay_joins_the_live_tail(
     store: SqlStore, clock: FakeClock, when: str, *, follows: bool
 ) -> None:
-    """Something happens, and the tail follows or not, before or after every single reading of the replay."""
+    """Before or after each read of the replay, a new event is written, and the live tail follows or not."""
     log = Meddling(store)
     feed = Feed(log, clock, room=ROOM, page=PAGE)
     other = feed.subscribe()
@@ -168,7 +168,7 @@ def test_what_happens_while_a_replay_joins_the_live_tail_is_told_once(
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[LogPage]:
-    """Note each reading of the log."""
+    """Record each read of the log."""
     readings: list[LogPage] = []
     read = EventLog.read
 
@@ -180,7 +180,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[LogPage]:
     return readings
 
 
-def test_many_who_look_on_cost_one_reading(store: SqlStore, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_subscribers_share_one_read_of_the_log(
+    store: SqlStore, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     everybody = [feed.subscribe(topics=["job"]) for _ in range(50)]
     readings = counted(monkeypatch)
     happen(store, 1, 2)
@@ -189,7 +191,7 @@ def test_many_who_look_on_cost_one_reading(store: SqlStore, feed: Feed, monkeypa
     assert len(readings) == 1
 
 
-def test_a_slow_reader_holds_a_page_and_misses_nothing(store: SqlStore, feed: Feed) -> None:
+def test_a_slow_reader_buffers_at_most_a_page_and_misses_no_event(store: SqlStore, feed: Feed) -> None:
     slow = feed.subscribe()
     quick = feed.subscribe()
     seen: list[int] = []
@@ -206,7 +208,9 @@ def test_a_slow_reader_holds_a_page_and_misses_nothing(store: SqlStore, feed: Fe
     assert [0, *told(slow)] == list(range(200))
 
 
-def test_a_reader_that_is_too_slow_is_told_to_begin_anew(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
+def test_a_reader_that_falls_behind_the_retained_history_gets_a_reset(
+    store: SqlStore, feed: Feed, clock: FakeClock
+) -> None:
     slow = feed.subscribe()
     quick = feed.subscribe()
     for number in range(30):
@@ -222,7 +226,7 @@ def test_a_reader_that_is_too_slow_is_told_to_begin_anew(store: SqlStore, feed: 
     assert (told(slow), told(quick)) == ([30], [30])
 
 
-def test_a_place_that_is_too_old_or_never_was_begins_anew_and_goes_on(
+def test_a_cursor_that_is_too_old_or_invalid_gets_a_reset_and_continues(
     store: SqlStore, feed: Feed, clock: FakeClock
 ) -> None:
     happen(store, 1)
@@ -240,8 +244,10 @@ def test_a_place_that_is_too_old_or_never_was_begins_anew_and_goes_on(
     assert not any(isinstance(one.get(0), Reset) for one in lost)
 
 
-def test_the_tail_itself_may_fall_behind_what_is_kept(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
-    """As in a process that was stopped for a month."""
+def test_the_live_tail_resets_if_it_falls_behind_the_retained_history(
+    store: SqlStore, feed: Feed, clock: FakeClock
+) -> None:
+    """This happens in a process that was stopped for a month."""
     looking = feed.subscribe()
     happen(store, 1, 2)
     clock.advance(DAY)
@@ -253,7 +259,7 @@ def test_the_tail_itself_may_fall_behind_what_is_kept(store: SqlStore, feed: Fee
     assert told(looking) == [3]
 
 
-def test_nobody_reads_on_while_nobody_looks_on(store: SqlStore, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_not_read_without_subscribers(store: SqlStore, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     feed.subscribe().close()
     happen(store, *range(50))
     with monkeypatch.context() as patch:
@@ -262,17 +268,14 @@ def test_nobody_reads_on_while_nobody_looks_on(store: SqlStore, feed: Feed, monk
     looking = feed.subscribe(topics=["job"])
     readings = counted(monkeypatch)
     feed.step()
-    assert len(readings) == 1  # and not all that happened meanwhile
+    assert len(readings) == 1  # the events in between are not read
     assert told(looking) == []
     happen(store, 50)
     feed.step()
     assert told(looking) == [50]
 
 
-# ---------------------------------------------------------------- who is told what
-
-
-def test_nobody_is_told_anything_of_a_base_that_is_not_theirs(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
+def test_a_subscriber_receives_nothing_about_other_bases(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
     place = feed.log.newest_cursor()
     mine = [feed.subscribe(bases={"3"}), feed.subscribe(place, bases={"3"})]
     nobody = feed.subscribe(bases=())
@@ -288,12 +291,12 @@ def test_nobody_is_told_anything_of_a_base_that_is_not_theirs(store: SqlStore, f
         messages = ready(one)
         assert {message.base for message in messages if isinstance(message, PublicEvent | ProgressMessage)} == {"3"}
         assert any(isinstance(message, ProgressMessage) for message in messages)
-        assert one.get(0) == Heartbeat(None)  # not even how far the log is
+        assert one.get(0) == Heartbeat(None)  # the heartbeat does not reveal the position of the log
     assert ready(nobody) == []
     assert feed.subscribe().get(0) == Heartbeat(feed.log.newest_cursor()) or feed.subscribe().get(0) is not None
 
 
-def test_a_base_may_be_deleted_while_somebody_looks_on(store: SqlStore, feed: Feed) -> None:
+def test_a_subscriber_receives_the_deletion_of_its_base(store: SqlStore, feed: Feed) -> None:
     looking = feed.subscribe(bases={"3"})
     happen(store, "", type_="base.deleted")
     happen(store, "", type_="base.removed")
@@ -301,7 +304,7 @@ def test_a_base_may_be_deleted_while_somebody_looks_on(store: SqlStore, feed: Fe
     assert [one.type for one in ready(looking) if isinstance(one, PublicEvent)] == ["base.deleted", "base.removed"]
 
 
-def test_topics_and_a_document_narrow_what_is_told(store: SqlStore, feed: Feed) -> None:
+def test_topics_and_a_document_filter_the_events(store: SqlStore, feed: Feed) -> None:
     jobs = feed.subscribe(topics=["job"])
     one = feed.subscribe(document=2, topics=["document.added"])
     with pytest.raises(BadRequest, match="gossip"):
@@ -311,9 +314,6 @@ def test_topics_and_a_document_narrow_what_is_told(store: SqlStore, feed: Feed) 
     feed.step()
     assert told(jobs) == [1, 2]
     assert told(one) == [2]
-
-
-# ---------------------------------------------------------------- progress
 
 
 def claimed(store: SqlStore, *owners: str) -> list[Ticket]:
@@ -329,11 +329,11 @@ def far(messages: list[Message]) -> list[tuple[int | None, int]]:
     return [(one.document, one.parts[0].done) for one in messages if isinstance(one, ProgressMessage)]
 
 
-def test_progress_is_told_ten_times_a_second_at_most(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
+def test_progress_is_sent_at_most_ten_times_a_second(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
     looking = feed.subscribe(topics=["progress"])
     (ticket,) = claimed(store, "1")
     seen: list[tuple[int | None, int]] = []
-    for done in range(1, 101):  # a hundred steps in a second
+    for done in range(1, 101):  # a hundred updates in a second
         beat(store, ticket, stage="reading", done=done, total=100)
         feed.step()
         seen += far(ready(looking))
@@ -345,10 +345,12 @@ def test_progress_is_told_ten_times_a_second_at_most(store: SqlStore, feed: Feed
     assert far(ready(looking)) == [(1, 100)]
     clock.advance(timedelta(milliseconds=100))
     feed.step()
-    assert ready(looking) == []  # nothing changed
+    assert ready(looking) == []  # no message without a change
 
 
-def test_a_step_that_came_too_early_says_when_to_look_again(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
+def test_a_step_that_is_too_early_returns_the_time_until_the_next(
+    store: SqlStore, feed: Feed, clock: FakeClock
+) -> None:
     looking = feed.subscribe()
     (ticket,) = claimed(store, "1")
     assert feed.step() is None
@@ -362,7 +364,9 @@ def test_a_step_that_came_too_early_says_when_to_look_again(store: SqlStore, fee
     assert far(ready(looking)) == [(1, 0), (1, 1)] or far(ready(looking)) == []
 
 
-def test_whoever_comes_later_sees_what_runs_at_once(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
+def test_a_new_subscriber_receives_the_current_progress_immediately(
+    store: SqlStore, feed: Feed, clock: FakeClock
+) -> None:
     feed.subscribe()
     one, two = claimed(store, "1", "2")
     beat(store, one, done=5)
@@ -371,12 +375,12 @@ def test_whoever_comes_later_sees_what_runs_at_once(store: SqlStore, feed: Feed,
     assert far(ready(feed.subscribe())) == [(1, 5), (2, 6)]
 
 
-def test_no_progress_is_told_after_the_end(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
+def test_no_progress_is_sent_after_a_job_has_ended(store: SqlStore, feed: Feed, clock: FakeClock) -> None:
     looking = feed.subscribe()
     (ticket,) = claimed(store, "1")
     beat(store, ticket, done=5)
-    feed.step()  # seen, but not taken yet
-    clock.advance(timedelta(milliseconds=10))  # too early for more progress
+    feed.step()  # the feed has read it, but the subscriber has not taken it
+    clock.advance(timedelta(milliseconds=10))  # too early for the next progress message
     store.admit([request("1", base="3", operation=Operation.CANCEL, slots=())])
     feed.step()
     messages = ready(looking)
@@ -384,7 +388,7 @@ def test_no_progress_is_told_after_the_end(store: SqlStore, feed: Feed, clock: F
     assert far(messages) == []
 
 
-def test_what_ran_while_nobody_looked_on_is_forgotten(store: SqlStore, feed: Feed) -> None:
+def test_progress_is_discarded_when_the_last_subscriber_leaves(store: SqlStore, feed: Feed) -> None:
     first = feed.subscribe()
     (ticket,) = claimed(store, "1")
     beat(store, ticket, done=5)
@@ -394,7 +398,7 @@ def test_what_ran_while_nobody_looked_on_is_forgotten(store: SqlStore, feed: Fee
     assert ready(feed.subscribe()) == []
 
 
-def test_whoever_wants_no_progress_costs_no_reading_of_it(
+def test_progress_is_not_read_if_no_subscriber_wants_it(
     store: SqlStore, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looking = feed.subscribe(topics=["job"])
@@ -404,10 +408,7 @@ def test_whoever_wants_no_progress_costs_no_reading_of_it(
     assert [one.type for one in ready(looking) if isinstance(one, PublicEvent)] == ["job.accepted"]
 
 
-# ---------------------------------------------------------------- waiting
-
-
-def test_whoever_waits_in_vain_is_told_so(store: SqlStore, feed: Feed) -> None:
+def test_a_wait_without_events_returns_a_heartbeat(store: SqlStore, feed: Feed) -> None:
     happen(store, 1)
     assert feed.subscribe().get(0.01) == Heartbeat(feed.log.newest_cursor())
 
@@ -425,7 +426,7 @@ def test_waiting_ends_with_the_subscription_and_with_the_feed(feed: Feed) -> Non
     assert answers == [None]
 
 
-def test_others_can_be_woken_instead_of_waiting(store: SqlStore, feed: Feed) -> None:
+def test_a_subscription_can_call_back_instead_of_blocking(store: SqlStore, feed: Feed) -> None:
     woken: list[int] = []
     feed.subscribe(wake=lambda: woken.append(1))
     feed.step()
@@ -435,7 +436,7 @@ def test_others_can_be_woken_instead_of_waiting(store: SqlStore, feed: Feed) -> 
     assert woken == [1]
 
 
-def test_a_look_that_found_nothing_on_a_page_says_that_there_is_more(store: SqlStore, feed: Feed) -> None:
+def test_a_page_without_matching_events_wakes_the_reader_for_the_next_page(store: SqlStore, feed: Feed) -> None:
     place = feed.log.newest_cursor()
     happen(store, *range(20), base="4")
     happen(store, 20, base="3")
@@ -449,15 +450,12 @@ def test_a_look_that_found_nothing_on_a_page_says_that_there_is_more(store: SqlS
     assert looks >= 4
 
 
-# ---------------------------------------------------------------- live, with threads and bells
-
-
-def test_a_commit_in_another_part_of_the_program_is_told_at_once(database_url: str) -> None:
+def test_a_commit_through_another_store_is_delivered_immediately(database_url: str) -> None:
     writer = open_configured_store(Settings(database=database_url), MemoryNotifier())
     reader = open_configured_store(Settings(database=database_url), MemoryNotifier())
     feed = Feed(EventLog(reader.database), SystemClock())
     bell = open_event_notifier(database_url)
-    feed.start(bell, period=timedelta(hours=1))  # the net is far out of the way
+    feed.start(bell, period=timedelta(hours=1))  # polling is so rare that only the notification can wake the feed
     try:
         looking = feed.subscribe(topics=["job", "document"])
         for number in range(3):
@@ -481,7 +479,7 @@ def test_a_commit_in_another_part_of_the_program_is_told_at_once(database_url: s
 
 
 @pytest.mark.postgres
-def test_what_an_older_transaction_held_up_is_told_without_another_bell(postgres_url: str) -> None:
+def test_an_event_delayed_by_an_older_transaction_is_delivered_without_a_notification(postgres_url: str) -> None:
     writer = open_configured_store(Settings(database=postgres_url), MemoryNotifier())
     feed = Feed(EventLog(writer.database), SystemClock())
     bell = open_event_notifier(postgres_url)
@@ -498,7 +496,7 @@ def test_what_an_older_transaction_held_up_is_told_without_another_bell(postgres
             return page
 
         feed.log.read = noting  # type: ignore[method-assign]
-        with writer.database.engine.begin() as other:  # writes, tells nothing, and rings no bell
+        with writer.database.engine.begin() as other:  # a write transaction without events and without a notification
             other.exec_driver_sql("SELECT pg_current_xact_id()")
             happen(writer, 1)
             assert held.wait(PATIENCE_SECONDS)

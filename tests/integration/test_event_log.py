@@ -1,4 +1,4 @@
-"""The log is read in one order by everybody: nothing is overtaken, and what is gone is missed by nobody silently."""
+"""Event log: all readers see one order, no event is skipped, and a reader learns when events were deleted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def happen(store: SqlStore, *names: str, base: str = "3", type_: str = "job.succ
 
 
 def all_of(log: EventLog, after: Cursor | None = None, limit: int = 3, only: EventFilter | None = None) -> list[str]:
-    """Read page after page until there is no more."""
+    """Read all pages and return the owners of the events."""
     found: list[str] = []
     while True:
         page = log.read(after, limit, only=only or EventFilter())
@@ -55,7 +55,7 @@ def numbers(count: int, first: int = 1) -> list[str]:
     return [str(number) for number in range(first, first + count)]
 
 
-def test_a_log_is_read_page_after_page_from_its_beginning_or_from_a_place(store: SqlStore, log: EventLog) -> None:
+def test_a_log_is_read_in_pages_from_the_beginning_or_from_a_cursor(store: SqlStore, log: EventLog) -> None:
     assert list(log.read(None).events) == []
     happen(store, *numbers(10))
     assert all_of(log) == numbers(10)
@@ -78,7 +78,7 @@ def test_ids_are_unique_and_in_the_order_of_the_log(store: SqlStore, log: EventL
     assert [Cursor.parse(event.id) for event in events] == [event.cursor for event in events]
 
 
-def test_a_page_leads_on_also_where_nothing_on_it_is_wanted(store: SqlStore, log: EventLog) -> None:
+def test_a_page_without_matching_events_still_leads_to_the_next(store: SqlStore, log: EventLog) -> None:
     happen(store, *numbers(10), base="4")
     happen(store, "7", base="3")
     only = EventFilter(bases=frozenset({"3"}))
@@ -88,11 +88,8 @@ def test_a_page_leads_on_also_where_nothing_on_it_is_wanted(store: SqlStore, log
     assert all_of(log, only=EventFilter(types=frozenset({"job.failed"}))) == []
 
 
-# ---------------------------------------------------------------- order
-
-
 @pytest.mark.postgres
-def test_a_transaction_that_commits_late_is_not_overtaken(postgres_url: str, clock: FakeClock) -> None:
+def test_events_wait_for_an_older_transaction_that_commits_late(postgres_url: str, clock: FakeClock) -> None:
     store = open_test_store(postgres_url, clock)
     log = EventLog(store.database)
     happen(store, "1")
@@ -100,7 +97,7 @@ def test_a_transaction_that_commits_late_is_not_overtaken(postgres_url: str, clo
     with ExitStack() as late:
         slow = late.enter_context(store.database.writing(durable=True))
         tell(slow, "2")
-        happen(store, "3")  # a larger id, visible first
+        happen(store, "3")  # has a larger id but is visible first
         page = log.read(place)
         assert list(page.events) == []
         assert page.has_unreadable
@@ -112,10 +109,8 @@ def test_a_transaction_that_commits_late_is_not_overtaken(postgres_url: str, clo
 
 
 @pytest.mark.postgres
-def test_an_id_that_was_taken_before_and_written_in_a_younger_transaction_is_not_lost(
-    postgres_url: str, clock: FakeClock
-) -> None:
-    """The younger transaction has the smaller id: by id alone, whoever has read the larger one would never see it."""
+def test_an_event_with_a_small_id_from_a_younger_transaction_is_not_lost(postgres_url: str, clock: FakeClock) -> None:
+    """The younger transaction has the smaller id. Ordered by id alone, a reader past the larger id would miss it."""
     store = open_test_store(postgres_url, clock)
     log = EventLog(store.database)
     with ExitStack() as late:
@@ -134,8 +129,8 @@ def test_an_id_that_was_taken_before_and_written_in_a_younger_transaction_is_not
 
 
 @pytest.mark.postgres
-def test_readers_that_follow_writers_of_any_order_see_everything_once(postgres_url: str, clock: FakeClock) -> None:
-    """Every interleaving of two transactions that write and commit, with a reader after each step."""
+def test_a_reader_sees_every_event_once_for_any_order_of_commits(postgres_url: str, clock: FakeClock) -> None:
+    """Tests every interleaving of two transactions that write and commit, with a read after each step."""
     store = open_test_store(postgres_url, clock)
     log = EventLog(store.database)
     steps = ["aw", "bw", "ac", "bc"]
@@ -158,7 +153,7 @@ def test_readers_that_follow_writers_of_any_order_see_everything_once(postgres_u
 
 
 def _orders(steps: list[str]) -> Iterator[list[str]]:
-    """Return the orders in which each writes before it commits."""
+    """Return all orders in which each transaction writes before it commits."""
     if not steps:
         yield []
     for step in steps:
@@ -167,7 +162,7 @@ def _orders(steps: list[str]) -> Iterator[list[str]]:
                 yield [step, *rest]
 
 
-def test_a_transaction_that_is_given_up_tells_nothing_and_holds_up_nobody(store: SqlStore, log: EventLog) -> None:
+def test_a_rolled_back_transaction_writes_no_event_and_blocks_no_reader(store: SqlStore, log: EventLog) -> None:
     happen(store, "1")
 
     def give_up(tx: Transaction) -> None:
@@ -181,11 +176,11 @@ def test_a_transaction_that_is_given_up_tells_nothing_and_holds_up_nobody(store:
 
 
 @pytest.mark.postgres
-def test_a_log_that_was_copied_into_another_server_is_read_on(postgres_url: str, clock: FakeClock) -> None:
+def test_a_log_that_was_copied_to_another_server_stays_readable(postgres_url: str, clock: FakeClock) -> None:
     store = open_test_store(postgres_url, clock)
     log = EventLog(store.database)
     happen(store, *numbers(3))
-    far = 10**15  # a server that has counted much further
+    far = 10**15  # the other server had much larger transaction ids
     with store.database.writing(durable=True) as tx:
         tx.run_sql("UPDATE events SET xid = xid + %s", [far])
         tx.run_sql("UPDATE event_marks SET xid = %s", [far])
@@ -198,10 +193,7 @@ def test_a_log_that_was_copied_into_another_server_is_read_on(postgres_url: str,
     store.close()
 
 
-# ---------------------------------------------------------------- what is gone
-
-
-def test_a_reader_is_told_to_begin_anew_exactly_when_something_behind_it_is_gone(
+def test_a_reader_gets_a_reset_only_if_events_after_its_cursor_were_deleted(
     store: SqlStore, log: EventLog, clock: FakeClock
 ) -> None:
     happen(store, *numbers(6))
@@ -218,7 +210,7 @@ def test_a_reader_is_told_to_begin_anew_exactly_when_something_behind_it_is_gone
     assert [log.read(place).reset for place in places] == [True] * 5 + [False]
 
 
-def test_when_all_is_gone_the_last_reader_still_has_missed_nothing(
+def test_an_up_to_date_reader_gets_no_reset_after_all_events_were_deleted(
     store: SqlStore, log: EventLog, clock: FakeClock
 ) -> None:
     happen(store, *numbers(3))
@@ -235,7 +227,7 @@ def test_when_all_is_gone_the_last_reader_still_has_missed_nothing(
     assert all_of(log, newest) == ["4"]
 
 
-def test_a_sweep_of_nothing_moves_nothing(store: SqlStore, log: EventLog) -> None:
+def test_a_sweep_that_deletes_nothing_causes_no_reset(store: SqlStore, log: EventLog) -> None:
     happen(store, "1")
     store.delete_old_history(DAY, 100)
     assert all_of(log) == ["1"]
@@ -243,23 +235,20 @@ def test_a_sweep_of_nothing_moves_nothing(store: SqlStore, log: EventLog) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "hello", "0", "-1--1", f"0-{2**70}"])
-def test_a_place_that_never_was_begins_anew(store: SqlStore, log: EventLog, text: str) -> None:
+def test_an_invalid_cursor_gets_a_reset(store: SqlStore, log: EventLog, text: str) -> None:
     happen(store, "1")
     page = log.read(Cursor.parse(text))
     assert (page.reset, page.cursor) == (True, log.newest_cursor())
 
 
-def test_a_place_in_the_future_is_of_another_log(store: SqlStore, log: EventLog) -> None:
+def test_a_cursor_in_the_future_gets_a_reset(store: SqlStore, log: EventLog) -> None:
     happen(store, "1")
     newest = log.newest_cursor()
     for place in (Cursor(newest.xid, newest.id + 1), Cursor(newest.xid + 10**9, 1)):
         assert log.read(place).reset
 
 
-# ---------------------------------------------------------------- history
-
-
-def test_history_is_read_from_the_newest_back(store: SqlStore, log: EventLog) -> None:
+def test_history_is_read_backwards_from_the_newest_event(store: SqlStore, log: EventLog) -> None:
     happen(store, *numbers(5))
     happen(store, "9", base="4")
     only = EventFilter(bases=frozenset({"3"}))
@@ -273,7 +262,9 @@ def test_history_is_read_from_the_newest_back(store: SqlStore, log: EventLog) ->
     assert [event.owner for event in log.history(only=EventFilter(document=3)).events] == ["3"]
 
 
-def test_history_looks_only_so_far_at_once(store: SqlStore, log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_of_history_reads_a_limited_number_of_events(
+    store: SqlStore, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "PAGE_SIZE", 10)
     monkeypatch.setattr(module, "MAX_HISTORY_LINES", 20)
     happen(store, "rare")
@@ -290,14 +281,14 @@ def test_history_looks_only_so_far_at_once(store: SqlStore, log: EventLog, monke
 
 
 @pytest.mark.postgres
-def test_what_was_removed_is_remembered_by_the_order_of_the_log_and_not_of_the_sweeps(
+def test_the_mark_of_deleted_events_follows_the_order_of_the_log_and_not_of_the_sweeps(
     postgres_url: str, clock: FakeClock
 ) -> None:
     store = open_test_store(postgres_url, clock)
     log = EventLog(store.database)
     happen(store, "1")
     happen(store, "2")
-    with store.database.writing(durable=True) as tx:  # the first id is of the younger transaction
+    with store.database.writing(durable=True) as tx:  # the first id belongs to the younger transaction
         tx.run_sql("UPDATE events SET xid = 7 - id")
     clock.advance(DAY)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Every way an attempt can end, and what the database holds afterwards."""
+"""Executor: every way in which an attempt can end, and the state of the database afterwards."""
 
 from __future__ import annotations
 
@@ -40,10 +40,7 @@ def events(store: SqlStore) -> list[str]:
     return [one.event.type for one in store.events()]
 
 
-# ---------------------------------------------------------------- results
-
-
-def test_a_build_that_answers_is_published(store: SqlStore, clock: FakeClock) -> None:
+def test_a_build_that_returns_a_result_is_published(store: SqlStore, clock: FakeClock) -> None:
     store.admit([request()])
     executor = worker(store, clock)
     assert (executor.run_next(10), executor.run_next(10), executor.run_next(10)) == (1, 2, 0)
@@ -53,13 +50,13 @@ def test_a_build_that_answers_is_published(store: SqlStore, clock: FakeClock) ->
     assert store.job(owner.slots[0].job).outcome is Outcome.SUCCESS
 
 
-def test_a_build_that_lacks_chunks_is_published_with_what_it_has(store: SqlStore, clock: FakeClock) -> None:
+def test_a_build_with_missing_chunks_is_published_as_degraded(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     worker(store, clock, lambda _: BuildResult(missing=2)).run_next(1)
     assert (cards(store).state, cards(store).missing, outcome(store)) == ("ready", 2, Outcome.DEGRADED)
 
 
-def test_a_build_that_answers_nothing_has_failed(store: SqlStore, clock: FakeClock) -> None:
+def test_a_build_that_returns_no_result_has_failed(store: SqlStore, clock: FakeClock) -> None:
     store.admit([request()])
     worker(store, clock, lambda _: None).run_next(1)
     owner = store.owner("shelf", "doc")
@@ -69,7 +66,7 @@ def test_a_build_that_answers_nothing_has_failed(store: SqlStore, clock: FakeClo
     assert (owner.status, store.job(content.job).outcome) == (Status.FAILED, Outcome.FAILED)
 
 
-def test_a_ring_that_is_out_of_date_or_doubled_does_nothing(store: SqlStore, clock: FakeClock) -> None:
+def test_an_outdated_or_duplicate_ring_does_nothing(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     ring = store.ring(store.find_unrung("cards", 1).slots)[0]
     store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])
@@ -100,10 +97,7 @@ def test_quick_results_are_committed_together_and_slow_ones_do_not_wait(store: S
     assert cards(store, "last").state is SlotState.READY
 
 
-# ---------------------------------------------------------------- failures
-
-
-def test_a_transient_failure_waits_and_is_tried_again(store: SqlStore, clock: FakeClock) -> None:
+def test_a_transient_failure_is_retried_after_a_delay(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     executor = worker(store, clock, raises(Transient("rate_limited", "slow down", params={"limit": "60"})))
     executor.run_next(1)
@@ -118,7 +112,7 @@ def test_a_transient_failure_waits_and_is_tried_again(store: SqlStore, clock: Fa
     assert (cards(store).state, cards(store).attempts, cards(store).error) == (SlotState.READY, 2, None)
 
 
-def test_waits_double_and_a_provider_may_ask_for_more(store: SqlStore, clock: FakeClock) -> None:
+def test_retry_delays_double_and_a_provider_can_request_longer_ones(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     waits = []
     for error in (
@@ -157,7 +151,7 @@ def test_a_permanent_failure_fails_at_once(store: SqlStore, clock: FakeClock) ->
     assert outcome(store) is Outcome.FAILED
 
 
-def test_an_outage_is_never_held_against_a_document(store: SqlStore, clock: FakeClock) -> None:
+def test_an_outage_never_counts_as_an_attempt(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     executor = worker(store, clock, raises(Outage("provider_down")))
     for _ in range(10):
@@ -168,7 +162,7 @@ def test_an_outage_is_never_held_against_a_document(store: SqlStore, clock: Fake
     assert cards(store).state is SlotState.READY
 
 
-def test_an_error_nobody_foresaw_is_tried_again(store: SqlStore, clock: FakeClock) -> None:
+def test_an_unexpected_error_is_retried(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     worker(store, clock, raises(ZeroDivisionError("x" * 1000))).run_next(1)
     error = cards(store).error
@@ -176,7 +170,7 @@ def test_an_error_nobody_foresaw_is_tried_again(store: SqlStore, clock: FakeCloc
     assert error == Fault("unexpected", {"type": "ZeroDivisionError", "message": "x" * 500})
 
 
-def test_one_that_fails_does_not_hold_up_its_neighbours(store: SqlStore, clock: FakeClock) -> None:
+def test_one_failure_in_a_batch_does_not_affect_the_others(store: SqlStore, clock: FakeClock) -> None:
     add(store, "bad", "good", "empty")
 
     def build(task: Task) -> BuildResult | None:
@@ -188,10 +182,7 @@ def test_one_that_fails_does_not_hold_up_its_neighbours(store: SqlStore, clock: 
     assert [cards(store, owner).state for owner in ("bad", "good", "empty")] == ["failed", "ready", "failed"]
 
 
-# ---------------------------------------------------------------- stopping
-
-
-def test_a_worker_that_goes_down_gives_back_what_it_holds(store: SqlStore, clock: FakeClock) -> None:
+def test_a_worker_that_shuts_down_releases_its_claims(store: SqlStore, clock: FakeClock) -> None:
     add(store, "done", "begun", "untouched")
     built = []
 
@@ -214,7 +205,7 @@ def test_a_worker_that_goes_down_gives_back_what_it_holds(store: SqlStore, clock
     assert events(store).count("job.success") == 3
 
 
-def test_an_exit_asked_for_inside_a_build_passes_through(store: SqlStore, clock: FakeClock) -> None:
+def test_a_system_exit_inside_a_build_is_not_caught(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     executor = worker(store, clock, raises(SystemExit(3)))
     with pytest.raises(SystemExit):
@@ -224,7 +215,7 @@ def test_an_exit_asked_for_inside_a_build_passes_through(store: SqlStore, clock:
     assert cards(store).state is SlotState.READY
 
 
-def test_a_late_result_in_a_batch_is_refused_alone(store: SqlStore, clock: FakeClock) -> None:
+def test_only_the_late_result_of_a_batch_is_refused(store: SqlStore, clock: FakeClock) -> None:
     add(store, "early", "changed", "late")
 
     def build(task: Task) -> BuildResult:
@@ -235,13 +226,13 @@ def test_a_late_result_in_a_batch_is_refused_alone(store: SqlStore, clock: FakeC
     worker(store, clock, build).run_next(10)
     assert store.counters()["stale_write_rejected.completed"] == 1
     assert [cards(store, owner).state for owner in ("early", "changed", "late")] == ["ready", "queued", "ready"]
-    # It was freed, so that the new generation need not wait for the lease.
+    # The executor released it, so that the new generation does not wait for the lease to expire.
     assert (cards(store, "changed").holder, cards(store, "changed").built) == (None, 0)
     assert worker(store, clock).run_next(10) == 1
     assert cards(store, "changed").built == 2
 
 
-def test_a_commit_whose_answer_is_lost_is_left_to_the_lease(store: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_whose_commit_failed_is_claimed_again_after_the_lease_expires(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     away = Meddling(store, complete=raises(StoreUnavailable("the database is away")))
     assert worker(away, clock).run_next(1) == 1
@@ -252,10 +243,7 @@ def test_a_commit_whose_answer_is_lost_is_left_to_the_lease(store: SqlStore, clo
     assert (cards(store).state, cards(store).attempts, cards(store).fence) == (SlotState.READY, 2, 2)
 
 
-# ---------------------------------------------------------------- removing
-
-
-def test_a_removal_that_is_done_takes_the_owner_with_it(store: SqlStore, clock: FakeClock) -> None:
+def test_the_last_completed_removal_deletes_the_owner(store: SqlStore, clock: FakeClock) -> None:
     store.admit([request()])
     worker(store, clock).run_next(10)
     answer = store.admit([request("doc", Operation.DELETE)])[0]
@@ -267,7 +255,7 @@ def test_a_removal_that_is_done_takes_the_owner_with_it(store: SqlStore, clock: 
     assert store.job(str(answer.job)).outcome is Outcome.SUCCESS
 
 
-def test_a_removal_that_fails_stays_until_it_succeeds(store: SqlStore, clock: FakeClock) -> None:
+def test_a_failed_removal_is_retried_until_it_succeeds(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     worker(store, clock).run_next(1)
     store.admit([request("doc", Operation.DELETE)])
@@ -278,7 +266,7 @@ def test_a_removal_that_fails_stays_until_it_succeeds(store: SqlStore, clock: Fa
         assert (slot.state, slot.holder) == (SlotState.DELETING, None)
         assert slot.error is not None
         assert slot.error.code == getattr(error, "code", "unexpected")
-        assert worker(store, clock).run_next(1) == 0  # not before it is due
+        assert worker(store, clock).run_next(1) == 0  # the next attempt is not due yet
         clock.advance(LATER)
     assert store.owner("shelf", "doc").status is Status.DELETING
     assert worker(store, clock).run_next(1) == 1
@@ -286,11 +274,8 @@ def test_a_removal_that_fails_stays_until_it_succeeds(store: SqlStore, clock: Fa
         store.owner("shelf", "doc")
 
 
-# ---------------------------------------------------------------- a batch of which much is deleted or cancelled
-
-
 def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the levels of the lines about refused writes, debug lines left out."""
+    """Return the levels of the log lines about refused writes, without debug lines."""
     records = [one for one in caplog.records if one.name == "holdfast" and one.levelno > logging.DEBUG]
     assert {one.getMessage().partition(" ")[0] for one in records} <= {"stale_write_rejected"}
     return [one.levelname for one in records]
@@ -298,7 +283,7 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("writes", [False, True], ids=["when it publishes", "when it writes"])
 @pytest.mark.parametrize("operation", [Operation.DELETE, Operation.CANCEL])
-def test_a_worker_whose_batch_was_deleted_or_cancelled_stops_at_the_first_checkpoint_and_says_so_once(
+def test_a_worker_stops_at_the_next_checkpoint_after_its_batch_was_deleted_or_cancelled(
     store: SqlStore, clock: FakeClock, caplog: pytest.LogCaptureFixture, operation: Operation, *, writes: bool
 ) -> None:
     caplog.set_level(logging.DEBUG, "holdfast")
@@ -310,7 +295,7 @@ def test_a_worker_whose_batch_was_deleted_or_cancelled_stops_at_the_first_checkp
         begun.append(task.ticket.key.owner)
         if len(begun) == 1:
             store.admit([request(name, operation, slots=()) for name in names])
-            clock.advance(timedelta(seconds=1))  # so that the result is written before the next is begun
+            clock.advance(timedelta(seconds=1))  # makes the executor write this result before the next build begins
         if writes:
             with task.guarded():
                 pass
@@ -326,7 +311,7 @@ def test_a_worker_whose_batch_was_deleted_or_cancelled_stops_at_the_first_checkp
         assert events(store).count("slot.forgotten") == len(names)
 
 
-def test_a_write_after_a_takeover_is_a_warning(
+def test_a_refused_write_after_a_takeover_is_logged_as_a_warning(
     store: SqlStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(store, "doc")

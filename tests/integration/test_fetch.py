@@ -1,4 +1,4 @@
-"""Pages from a real server on loopback: what arrives, what is refused, and where no connection ever goes."""
+"""Fetches pages from a real server on loopback: valid results, refused answers, and forbidden addresses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HERE = Reach.parse("127.0.0.1")
-OUTSIDE = Reach.parse("127.0.0.2")  # plays the public internet; 127.0.0.1 is the private network
+OUTSIDE = Reach.parse("127.0.0.2")  # represents the public internet; 127.0.0.1 represents the private network
 QUICK = FetchLimits(seconds=0.4)
 
 
@@ -38,7 +38,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def two_sites() -> Iterator[tuple[Site, Site]]:
-    """One site that may be asked, and one on the same port that may not."""
+    """Return an allowed site and a forbidden one on the same port."""
     with Site(address="127.0.0.2") as public, Site(address="127.0.0.1", port=public.port) as private:
         private.says("/", reply(b"secret"))
         yield public, private
@@ -65,7 +65,7 @@ class TestAPage:
         assert (page.mime, page.charset, page.name) == ("text/html", "utf-8", "intro.php.html")
         assert page.url == site.url("/guide/intro.php?page=2")
 
-    def test_is_asked_for_without_cookies_or_credentials(self, site: Site) -> None:
+    def test_is_requested_without_cookies_or_credentials(self, site: Site) -> None:
         site.says("/", reply(b"x", Set_Cookie="a=b"))
         got(site.url("/"))
         got(site.url("/"))
@@ -74,7 +74,7 @@ class TestAPage:
             assert request.headers["user-agent"].startswith("Holdfast/")
             assert {"cookie", "authorization", "referer"}.isdisjoint(request.headers)
 
-    def test_no_proxy_is_asked_whatever_the_environment_says(
+    def test_proxy_settings_of_the_environment_are_ignored(
         self, two_sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         public, private = two_sites
@@ -84,12 +84,12 @@ class TestAPage:
         assert got(public.url("/"), reach=OUTSIDE).body == b"direct"
         assert not private.asked
 
-    def test_packed_is_unpacked_also_in_several_members(self, site: Site) -> None:
+    def test_compressed_with_gzip_is_unpacked_even_with_several_members(self, site: Site) -> None:
         packed = gzip.compress(b"one ") + gzip.compress(b"two")
         site.says("/", reply(packed, Content_Encoding="gzip"))
         assert got(site.url("/")).body == b"one two"
 
-    def test_in_an_encoding_that_only_the_header_names_is_utf8(self, site: Site) -> None:
+    def test_in_an_encoding_named_only_in_the_header_is_converted_to_utf8(self, site: Site) -> None:
         text = "<p>Владение</p>"
         site.says("/", reply(text.encode("koi8-r"), mime="text/html; charset=koi8-r"))
         assert got(site.url("/")).body.decode() == text
@@ -103,7 +103,9 @@ class TestAPage:
     @pytest.mark.parametrize(
         "body", [b"PK\x03\x04\xe9", b"%PDF-1.7\n\xe2\xe3\n", b"\x00\x01\xff\xfe", b"{\\rtf1 \xe9}"]
     )
-    def test_what_is_no_text_stays_as_it_is_whatever_the_header_says(self, site: Site, mime: str, body: bytes) -> None:
+    def test_binary_content_stays_unchanged_whatever_charset_the_header_names(
+        self, site: Site, mime: str, body: bytes
+    ) -> None:
         site.says("/", reply(body, mime=f"{mime}; charset=iso-8859-1"))
         assert got(site.url("/")).body == body
 
@@ -120,15 +122,13 @@ class TestAPage:
             ("/%00%2e%2e", "application/octet-stream", "", "127.0.0.1"),
         ],
     )
-    def test_has_a_name_that_does_no_harm(
-        self, site: Site, target: str, mime: str, disposition: str, name: str
-    ) -> None:
+    def test_has_a_safe_file_name(self, site: Site, target: str, mime: str, disposition: str, name: str) -> None:
         site.answers = dict.fromkeys(
             [target, "/%00.."], lambda _: [reply(b"x", mime=mime, Content_Disposition=disposition)]
         )
         assert got(site.url(target)).name == name
 
-    def test_is_read_without_its_menus_in_the_cage(self, site: Site, tmp_path: Path) -> None:
+    def test_is_read_in_the_sandbox_without_its_menus(self, site: Site, tmp_path: Path) -> None:
         text = "The anchor holds the ship while the storm lasts. " * 5
         html = f"<nav><a href=/>Home</a> <a href=/x>Products</a></nav><main><h1>Anchors</h1><p>{text}</p></main>"
         site.says("/", reply(f"<html><title>T</title>{html}<footer>All rights reserved</footer></html>".encode()))
@@ -144,7 +144,7 @@ class TestAPage:
 
 
 class TestAskedAgain:
-    def test_what_did_not_change_is_not_sent_again(self, site: Site) -> None:
+    def test_an_unchanged_page_is_not_sent_again(self, site: Site) -> None:
         def answer(request: Any) -> list[bytes]:
             same = request.headers.get("if-none-match") == '"v1"'
             return [reply(b"", status=304) if same else reply(b"text", ETag='"v1"')]
@@ -154,20 +154,20 @@ class TestAskedAgain:
         assert page.validators == Validators(url=site.url("/"), etag='"v1"')
         assert fetch(site.url("/"), page.validators, reach=HERE) == Unchanged(url=site.url("/"))
 
-    def test_the_date_of_the_last_change_is_repeated(self, site: Site) -> None:
+    def test_the_last_modified_date_is_sent_back(self, site: Site) -> None:
         date = "Mon, 01 Jun 2026 10:00:00 GMT"
         site.says("/", reply(b"text", Last_Modified=date))
         got(site.url("/"), got(site.url("/")).validators)
         assert [request.headers.get("if-modified-since") for request in site.asked] == [None, date]
 
-    def test_another_address_is_not_told_what_this_one_said(self, site: Site) -> None:
+    def test_validators_are_sent_only_to_the_address_they_came_from(self, site: Site) -> None:
         site.says("/", reply(b"", status=302, Location="/there"))
         site.says("/there", reply(b"text", ETag='"v1"'))
         known = got(site.url("/")).validators
         got(site.url("/"), known)
         assert [request.headers.get("if-none-match") for request in site.asked] == [None, None, None, '"v1"']
 
-    def test_unchanged_without_a_question_is_no_answer(self, site: Site) -> None:
+    def test_a_304_to_an_unconditional_request_is_an_error(self, site: Site) -> None:
         site.says("/", reply(b"", status=304))
         refused(site.url("/"), "bad_answer", Transient)
 
@@ -189,7 +189,7 @@ class TestStatuses:
             (302, "bad_answer", Transient),
         ],
     )
-    def test_become_our_errors(self, site: Site, status: int, code: str, error: type[WorkError]) -> None:
+    def test_are_mapped_to_our_errors(self, site: Site, status: int, code: str, error: type[WorkError]) -> None:
         site.says("/", reply(b"", status=status))
         assert str(refused(site.url("/"), code, error)).endswith(".")
 
@@ -203,7 +203,7 @@ class TestStatuses:
             ("Mon, 01 Jan 2001 00:00:00 GMT", 0, 0),
         ],
     )
-    def test_a_server_that_names_a_time_is_asked_then(self, site: Site, said: str, least: int, most: int) -> None:
+    def test_retry_after_of_the_server_is_respected(self, site: Site, said: str, least: int, most: int) -> None:
         site.says("/", reply(b"", status=429, Retry_After=said))
         error = refused(site.url("/"), "server_busy", Transient)
         assert isinstance(error, Transient)
@@ -211,22 +211,22 @@ class TestStatuses:
         assert timedelta(seconds=least) <= error.retry_after <= timedelta(seconds=most)
 
     @pytest.mark.parametrize("said", ["soon", "", "-5", "1e9", "9" * 5000])
-    def test_a_time_that_cannot_be_read_is_none(self, site: Site, said: str) -> None:
+    def test_an_invalid_retry_after_is_ignored(self, site: Site, said: str) -> None:
         site.says("/", reply(b"", status=503, Retry_After=said))
         error = refused(site.url("/"), "server_busy", Transient)
         assert isinstance(error, Transient)
         assert error.retry_after is None
 
     @pytest.mark.parametrize("mime", ["image/png", "video/mp4", "audio/mpeg", "font/woff2", "text/event-stream"])
-    def test_what_has_no_text_is_not_fetched(self, site: Site, mime: str) -> None:
+    def test_content_without_text_is_not_fetched(self, site: Site, mime: str) -> None:
         site.says("/", reply(b"x", mime=mime))
         refused(site.url("/"), "unsupported_format")
 
 
 class TestServersThatMeanHarm:
-    """The row `Huge upload` and the bombs, seen from the side of whoever fetches."""
+    """Covers the threats `Huge upload` and decompression bombs for fetched pages."""
 
-    def test_a_long_body_is_cut_off(self, site: Site) -> None:
+    def test_an_endless_body_is_cut_off(self, site: Site) -> None:
         sent = []
 
         def endless(_: Any) -> Iterator[bytes]:
@@ -237,9 +237,9 @@ class TestServersThatMeanHarm:
 
         site.answers["/"] = endless
         refused(site.url("/"), "too_large", limits=FetchLimits(bytes=1 << 20))
-        assert len(sent) < 500  # what fits into buffers, and not without end
+        assert len(sent) < 500  # only what fits into the buffers
 
-    def test_an_announced_long_body_is_not_begun(self, site: Site) -> None:
+    def test_a_body_with_a_too_large_content_length_is_not_read(self, site: Site) -> None:
         site.says("/", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 99999999999\r\n\r\n")
         refused(site.url("/"), "too_large")
 
@@ -255,19 +255,19 @@ class TestServersThatMeanHarm:
             tracemalloc.stop()
 
     @pytest.mark.parametrize("coding", ["gzip, gzip", "br", "deflate", "compress"])
-    def test_what_we_did_not_ask_for_is_not_unpacked(self, site: Site, coding: str) -> None:
+    def test_an_encoding_that_was_not_requested_is_not_unpacked(self, site: Site, coding: str) -> None:
         site.says("/", reply(gzip.compress(gzip.compress(b"x")), Content_Encoding=coding))
         refused(site.url("/"), "bad_answer", Transient)
 
     @pytest.mark.parametrize("body", [gzip.compress(b"x" * 1000, mtime=0)[:-9], b"no gzip at all"], ids=["cut", "none"])
-    def test_damaged_gzip_is_told(self, site: Site, body: bytes) -> None:
+    def test_damaged_gzip_is_reported(self, site: Site, body: bytes) -> None:
         site.says("/", reply(body, Content_Encoding="gzip"))
         refused(site.url("/"), "bad_answer", Transient)
 
     @pytest.mark.parametrize(
         "start", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"]
     )
-    def test_a_server_that_drips_is_left(self, site: Site, start: bytes) -> None:
+    def test_a_server_that_sends_too_slowly_is_abandoned(self, site: Site, start: bytes) -> None:
         gate = threading.Event()
 
         def dripping(_: Any) -> Iterator[bytes]:
@@ -281,7 +281,7 @@ class TestServersThatMeanHarm:
         assert time.monotonic() - began < PATIENCE_SECONDS
         gate.set()
 
-    def test_a_server_that_never_shakes_hands_is_left(self) -> None:
+    def test_a_server_that_never_completes_the_tls_handshake_is_abandoned(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             began = time.monotonic()
             refused(f"https://127.0.0.1:{silent.getsockname()[1]}/", "too_slow", Transient, limits=QUICK)
@@ -297,7 +297,7 @@ class TestServersThatMeanHarm:
         site.answers["/"] = late
         refused(site.url("/"), "too_slow", Transient, limits=FetchLimits(seconds=0.4, redirects=50))
 
-    def test_a_resolver_that_never_answers_is_left(self) -> None:
+    def test_a_resolver_that_never_answers_is_abandoned(self) -> None:
         gate = threading.Event()
 
         def stuck(_: str) -> Sequence[str]:
@@ -318,18 +318,18 @@ class TestServersThatMeanHarm:
             b"",
         ],
     )
-    def test_an_answer_that_makes_no_sense_is_told(self, site: Site, answer: bytes) -> None:
+    def test_an_invalid_http_response_is_reported(self, site: Site, answer: bytes) -> None:
         site.says("/", answer)
         refused(site.url("/"), "bad_answer", Transient)
 
-    def test_redirects_end_somewhere(self, site: Site) -> None:
+    def test_the_number_of_redirects_is_limited(self, site: Site) -> None:
         site.answers["/"] = lambda _: [reply(b"", status=302, Location="/")]
         refused(site.url("/"), "too_many_redirects", limits=FetchLimits(redirects=3))
         assert len(site.asked) == 4
 
 
 class TestForgedRequests:
-    """The rows `SSRF via URL ingestion` and `SSRF parsing gaps` of our list of threats."""
+    """Covers the threats `SSRF via URL ingestion` and `SSRF parsing gaps`."""
 
     @pytest.mark.parametrize(
         "url",
@@ -354,17 +354,17 @@ class TestForgedRequests:
             "",
         ],
     )
-    def test_what_is_no_plain_address_of_the_web_is_refused(self, url: str) -> None:
+    def test_an_address_that_is_not_plain_http_is_refused(self, url: str) -> None:
         refused(url, "bad_url", reach=PUBLIC_ONLY, resolve=_never)
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "①②⑦.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.1", "[::]"])
-    def test_this_machine_is_not_asked(self, site: Site, host: str) -> None:
+    def test_addresses_of_this_machine_are_refused(self, site: Site, host: str) -> None:
         site.says("/", reply(b"secret"))
         refused(f"http://{host}:{site.port}/", "refused_address", reach=_any_public(site), resolve=_never)
         assert not site.asked
 
     @pytest.mark.parametrize("host", ["localhost", "localhost.", "LOCALHOST"])
-    def test_names_of_this_machine_are_not_asked(self, site: Site, host: str) -> None:
+    def test_names_of_this_machine_are_refused(self, site: Site, host: str) -> None:
         refused(f"http://{host}:{site.port}/", "refused_address", reach=_any_public(site))
         assert not site.asked
 
@@ -380,14 +380,14 @@ class TestForgedRequests:
             ["169.254.169.254"],
         ],
     )
-    def test_one_bad_address_of_a_name_refuses_all(self, site: Site, answers: list[str]) -> None:
+    def test_one_forbidden_address_of_a_name_refuses_the_name(self, site: Site, answers: list[str]) -> None:
         reach = _any_public(site)
         refused(
             f"http://pages.test:{site.port}/", "refused_address", reach=reach, resolve=lambda _: answers, limits=QUICK
         )
         assert not site.asked
 
-    def test_a_name_is_looked_up_once_and_its_judged_address_dialled(
+    def test_a_name_is_resolved_once_and_only_the_checked_address_is_contacted(
         self, two_sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         public, private = two_sites
@@ -410,7 +410,7 @@ class TestForgedRequests:
         assert public.asked[0].headers["host"] == f"pages.test:{public.port}"
         assert not private.asked
 
-    def test_each_redirect_is_looked_up_and_judged_anew(self, two_sites: tuple[Site, Site]) -> None:
+    def test_each_redirect_is_resolved_and_checked_again(self, two_sites: tuple[Site, Site]) -> None:
         public, private = two_sites
         public.says("/", reply(b"", status=302, Location="/again"))
         lookups: list[str] = []
@@ -441,11 +441,11 @@ class TestForgedRequests:
             ("http://[broken/", "bad_url"),
         ],
     )
-    def test_no_redirect_leads_astray(self, site: Site, location: str, code: str) -> None:
+    def test_a_redirect_to_a_forbidden_address_is_refused(self, site: Site, location: str, code: str) -> None:
         site.says("/", reply(b"", status=307, Location=location))
         refused(site.url("/"), code)
 
-    def test_an_odd_port_is_not_asked(self) -> None:
+    def test_an_unusual_port_is_refused(self) -> None:
         error = refused(
             "http://pages.test:25/", "refused_address", reach=PUBLIC_ONLY, resolve=lambda _: ["93.184.216.34"]
         )
@@ -458,7 +458,7 @@ class TestForgedRequests:
 
 
 class TestNetworks:
-    def test_a_name_that_does_not_resolve_is_tried_again(self) -> None:
+    def test_a_name_that_does_not_resolve_is_a_transient_error(self) -> None:
         def unknown(_: str) -> Sequence[str]:
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
@@ -473,7 +473,7 @@ class TestNetworks:
         )
         assert page.body == b"found"
 
-    def test_a_server_that_is_not_there_is_tried_again(self) -> None:
+    def test_an_unreachable_server_is_a_transient_error(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         refused(f"http://127.0.0.1:{port}/", "unreachable", Transient)
@@ -492,7 +492,7 @@ class TestSecureServers:
             site.says("/", reply(b"secure"))
             yield site, ssl.create_default_context(cafile=str(made)), named
 
-    def test_the_name_is_proven_though_the_address_is_dialled(
+    def test_the_certificate_is_checked_for_the_name_and_not_for_the_address(
         self, secure: tuple[Site, ssl.SSLContext, list[str | None]]
     ) -> None:
         site, trusting, named = secure
@@ -500,22 +500,22 @@ class TestSecureServers:
         assert page.body == b"secure"
         assert named == ["pages.test"]
 
-    def test_another_name_is_not_believed(self, secure: tuple[Site, ssl.SSLContext, list[str | None]]) -> None:
+    def test_a_certificate_for_another_name_is_refused(
+        self, secure: tuple[Site, ssl.SSLContext, list[str | None]]
+    ) -> None:
         site, trusting, _ = secure
         resolve = lambda _: ["127.0.0.1"]  # noqa: E731 - shorter than a function
         refused(site.url("/", host="other.test"), "tls_failed", tls=trusting, resolve=resolve)
         assert not site.asked
 
-    def test_a_certificate_of_nobody_is_not_believed(
-        self, secure: tuple[Site, ssl.SSLContext, list[str | None]]
-    ) -> None:
+    def test_an_untrusted_certificate_is_refused(self, secure: tuple[Site, ssl.SSLContext, list[str | None]]) -> None:
         site, _, _ = secure
         refused(site.url("/", host="pages.test"), "tls_failed", resolve=lambda _: ["127.0.0.1"])
         assert not site.asked
 
 
 def _any_public(site: Site) -> Reach:
-    """Public addresses, also on the port of this site: what is refused is refused for its address."""
+    """Allow public addresses on the port of this site, so that only the address can be the reason for a refusal."""
     return Reach(ports=frozenset({site.port}))
 
 

@@ -1,4 +1,4 @@
-"""No upload leaves a file behind: each is recorded before its bytes are written, and settled if it fails."""
+"""No upload leaves an orphan file: it is recorded before its bytes are written, and removed if the upload fails."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def found(rig: Rig) -> dict[str, int]:
 
 
 def settled(rig: Rig) -> bool:
-    """Tell whether every file is named by a row, and no record is left."""
+    """Return whether a row names every file and no record is left."""
     return files(rig) == Manifest(rig).blobs and rig.count("files") == 0
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_an_upload_whose_outcome_is_unknown_is_settled_by_what_the_database_kept(
+def test_the_file_of_an_upload_with_unknown_outcome_is_kept_only_if_the_database_has_its_row(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, kept: bool
 ) -> None:
     rig.index("stones.md", STONES)
@@ -67,14 +67,14 @@ def test_an_upload_whose_outcome_is_unknown_is_settled_by_what_the_database_kept
 
     with monkeypatch.context() as patch:
         patch.setattr(rig.store, "admit_with", lost)
-        for name in ("whales.md", "stones.md"):  # a new document, and other content of one that is there
+        for name in ("whales.md", "stones.md"):  # a new document, and new content of an existing one
             with pytest.raises(StoreUnavailable):
                 rig.put(name, f"{WHALES}{name}")
-    assert len(files(rig)) == 3  # nobody knows yet which of them are named
+    assert len(files(rig)) == 3  # it is not known yet which files have a row
     assert rig.library.file_records.remove_due_files(500) == 0
-    assert len(files(rig)) == 3  # by all that is known the uploads may still go on
+    assert len(files(rig)) == 3  # the uploads may still be running
     clock.advance(LEASE)
-    assert found(rig) == {"file_left": 1 if kept else 2}  # they are reported, however young they are
+    assert found(rig) == {"file_left": 1 if kept else 2}  # reported at any age
     rig.library.orphan_blobs.sweep(500)
     assert settled(rig)
     assert found(rig) == {}
@@ -85,7 +85,7 @@ def test_an_upload_whose_outcome_is_unknown_is_settled_by_what_the_database_kept
 
 
 @pytest.mark.postgres
-def test_a_connection_that_is_cut_at_the_commit_leaves_no_file(
+def test_a_connection_lost_at_the_commit_leaves_no_file(
     postgres_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = Rig(postgres_url, tmp_path / "blobs", clock, indexes=("fulltext",))
@@ -125,7 +125,7 @@ def test_an_upload_that_is_refused_leaves_neither_file_nor_record(rig: Rig, monk
     assert settled(rig)
 
     class Full(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - the disk is full whatever is asked
+        def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - the disk is full for any size
             raise OSError(28, "No space left on device")
 
     with pytest.raises(StoreFull):
@@ -134,7 +134,7 @@ def test_an_upload_that_is_refused_leaves_neither_file_nor_record(rig: Rig, monk
     assert settled(rig)
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
     assert settled(rig)
-    rig.index("whales.md", STONES)  # the file of the content before is gone, too
+    rig.index("whales.md", STONES)  # the file of the old content is removed, too
     assert settled(rig)
 
 
@@ -174,7 +174,7 @@ library.adder.put(base, [Upload("stones.md", content)])
 
 
 @pytest.mark.parametrize("point", ["writing", "admitting", "removing"])
-def test_what_a_killed_process_left_is_removed_at_the_next_start(
+def test_files_of_a_killed_process_are_removed_at_the_next_start(
     rig: Rig, database_url: str, clock: FakeClock, point: str
 ) -> None:
     rig.index("stones.md", STONES)
@@ -183,16 +183,16 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     assert len(files(rig)) == 2
-    for path in rig.folder.rglob("*"):  # young by the clock of the test, so that only the records tell of them
+    for path in rig.folder.rglob("*"):  # makes the files look new, so that only the records identify them
         os.utime(path, (clock.now() / 1_000_000,) * 2)
     assert sum(found(rig).values()) == 1
-    rig.library.sweep(500)  # as the first pass of a worker that starts; the time of the record is not over
+    rig.library.sweep(500)  # the first sweep of a starting worker; the lease of the record has not expired
     assert settled(rig)
     assert (files(rig) == [before]) is (point != "removing")
     assert found(rig) == {}
 
 
-def test_a_file_that_another_process_writes_is_left_alone(
+def test_a_file_that_another_process_is_writing_is_not_removed(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = OrphanBlobCollector(rig.store.database, FileRecords(rig.store.database, rig.library.blobs), clock)
@@ -200,7 +200,7 @@ def test_a_file_that_another_process_writes_is_left_alone(
     seen: list[int] = []
 
     class Slow(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - a little at a time
+        def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - returns small pieces
             clock.advance(LEASE * 0.6)
             other.sweep(500)
             seen.append(len(files(rig)))
@@ -209,13 +209,13 @@ def test_a_file_that_another_process_writes_is_left_alone(
 
     rig.library.adder.put(rig.base, [Upload("whales.md", Slow(WHALES.encode()))])
     assert set(seen) == {1}
-    assert len(seen) > 3  # longer than the record would last without being extended
+    assert len(seen) > 3  # longer than the lease would last without extension
     rig.work()
     assert rig.owner("whales.md").status is Status.SUCCESS
     assert settled(rig)
 
 
-def test_an_upload_that_was_given_up_is_refused_and_can_be_made_again(
+def test_an_expired_upload_is_refused_and_can_be_repeated(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admit = rig.store.admit_with
@@ -234,7 +234,7 @@ def test_an_upload_that_was_given_up_is_refused_and_can_be_made_again(
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
 
 
-def test_a_record_that_is_extended_between_the_look_and_the_decision_stays(rig: Rig, clock: FakeClock) -> None:
+def test_a_record_that_is_extended_after_it_was_read_as_due_is_kept(rig: Rig, clock: FakeClock) -> None:
     records = rig.library.file_records
     recorded = records.record(2)
     clock.advance(LEASE)

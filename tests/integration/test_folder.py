@@ -1,4 +1,4 @@
-"""Folders on a real file system: what is found, what is skipped and why, and what is never opened."""
+"""Folder scans on a real file system: which files are found, which are skipped and why, and which are never opened."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestScan:
         status = (tmp_path / "a.md").stat()
         assert first.stamp == Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
-    def test_a_stamp_changes_with_its_file_even_if_size_and_time_are_put_back(self, tmp_path: Path) -> None:
+    def test_a_stamp_changes_with_its_file_even_if_size_and_mtime_are_restored(self, tmp_path: Path) -> None:
         root = tmp_path / "root"
         plant(root, "a.md")
         (before,) = scan(root)
@@ -89,14 +89,14 @@ class TestScan:
         assert not stamp.settled(Moment(102_000_000))
         assert stamp.settled(Moment(104_000_000))
 
-    def test_what_is_left_out_is_named_with_the_reason(self, tmp_path: Path) -> None:
+    def test_skipped_entries_are_reported_with_the_reason(self, tmp_path: Path) -> None:
         plant(tmp_path, ".git/config", "node_modules/x/y.js", "a/__pycache__/m.pyc", ".hidden", "a/n.txt~", "a/ok.md")
         assert found(tmp_path) == ["a/ok.md"]
         assert skipped(tmp_path) == dict.fromkeys(
             [".git", ".hidden", "a/__pycache__", "a/n.txt~", "node_modules"], "ignored"
         )
 
-    def test_patterns_of_files_and_of_settings_are_heeded(self, tmp_path: Path) -> None:
+    def test_patterns_in_ignore_files_and_settings_are_applied(self, tmp_path: Path) -> None:
         plant(tmp_path, "a.log", "b/a.log", "b/keep.log", "b/c.md", "d.md", ".notes/e.md", ".git/HEAD")
         (tmp_path / ".gitignore").write_text("*.log\n")
         (tmp_path / "b/.gitignore").write_text("!keep.log\nc.md\n")
@@ -109,14 +109,14 @@ class TestScan:
         ]
         assert found(tmp_path, FolderRules(use_gitignore=False)) == ["a.log", "b/a.log", "b/c.md", "b/keep.log", "d.md"]
 
-    def test_an_ignore_file_that_is_a_link_or_a_pipe_is_none(self, tmp_path: Path) -> None:
+    def test_an_ignore_file_that_is_a_link_or_a_pipe_is_not_used(self, tmp_path: Path) -> None:
         plant(tmp_path, "in/a.md", "rules")
         (tmp_path / "rules").write_text("*.md")
         (tmp_path / "in/.gitignore").symlink_to(tmp_path / "rules")
         os.mkfifo(tmp_path / "in/.holdfastignore")
         assert found(tmp_path / "in") == ["a.md"]
 
-    def test_a_folder_whose_ignore_file_cannot_be_read_is_not_looked_into(self, tmp_path: Path) -> None:
+    def test_a_folder_with_an_unreadable_ignore_file_is_skipped(self, tmp_path: Path) -> None:
         plant(tmp_path, "a/secret.md", "b.md")
         (tmp_path / "a/.gitignore").write_bytes(b"#" * (folder.IGNORE_FILE_BYTES + 1))
         assert found(tmp_path) == ["b.md"]
@@ -129,19 +129,19 @@ class TestScan:
             listening.bind("socket.md")
             assert skipped(tmp_path) == {"pipe.md": "special", "socket.md": "special"}
             refused(lambda: content(tmp_path, "socket.md"), "not_a_file")
-        refused(lambda: content(tmp_path, "pipe.md"), "not_a_file")  # would wait for a writer
+        refused(lambda: content(tmp_path, "pipe.md"), "not_a_file")  # a pipe would block until there is a writer
         refused(lambda: content(Path("/dev"), "null"), "not_a_file")
 
-    def test_names_that_are_no_text_are_reported_and_odd_ones_found(self, tmp_path: Path) -> None:
+    def test_names_that_are_not_valid_text_are_reported_and_unusual_names_are_found(self, tmp_path: Path) -> None:
         plant(tmp_path, "\u202egnp.md", "a\nb.md", "é.md", "x" * 252 + ".md", "a\\b.md")
-        with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.md"), "wb"):  # noqa: PTH118, PTH123 - no Path for it
+        with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.md"), "wb"):  # noqa: PTH118, PTH123 - a Path cannot hold this name
             pass
         assert set(found(tmp_path)) == {"\u202egnp.md", "a\nb.md", "é.md", "x" * 252 + ".md", "a\\b.md"}
         assert skipped(tmp_path) == {"caf\\xe9.md": "bad_name"}
         for name in found(tmp_path):
             assert content(tmp_path, name)
 
-    def test_what_cannot_be_seen_is_reported_and_does_not_stop_the_scan(
+    def test_an_unreadable_folder_is_reported_and_does_not_stop_the_scan(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plant(tmp_path, "a.md", "locked/b.md", "z.md")
@@ -157,7 +157,7 @@ class TestScan:
         (gap,) = (one for one in scan(tmp_path) if isinstance(one, Skipped))
         assert (gap.path, gap.reason, gap.unseen) == ("locked", "unreadable", True)
 
-    def test_a_scan_ends_at_its_limits_and_says_so(self, tmp_path: Path) -> None:
+    def test_a_scan_stops_at_its_limits_and_reports_it(self, tmp_path: Path) -> None:
         plant(tmp_path, "a/b/c/d.md", "a/x.md", "b.md", "c.md")
         *_, last = scan(tmp_path, FolderRules(files=2))
         assert isinstance(last, Skipped)
@@ -166,13 +166,13 @@ class TestScan:
         assert skipped(tmp_path, FolderRules(depth=2)) == {"a/b": "too_deep"}
         assert not any(one.unseen for one in scan(tmp_path) if isinstance(one, Skipped))
 
-    def test_a_folder_that_is_not_there_is_no_empty_folder(self, tmp_path: Path) -> None:
+    def test_a_missing_folder_is_an_error_and_not_an_empty_folder(self, tmp_path: Path) -> None:
         plant(tmp_path, "file")
         refused(lambda: list(scan(tmp_path / "gone")), "folder_missing", Transient)
         refused(lambda: list(scan(tmp_path / "file")), "not_a_folder")
         refused(lambda: list(scan(tmp_path / "a\0b")), "not_a_folder")
 
-    def test_descriptors_are_given_back_also_by_a_scan_that_is_broken_off(self, tmp_path: Path) -> None:
+    def test_file_descriptors_are_closed_even_if_a_scan_is_interrupted(self, tmp_path: Path) -> None:
         plant(tmp_path, "a/b/c/d.md", "a/b/c/e.md")
         before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted the same way twice
         scanning = scan(tmp_path)
@@ -181,7 +181,7 @@ class TestScan:
         list(scan(tmp_path))
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - see above
 
-    def test_ten_thousand_files_are_found_in_little_more_than_it_takes_to_list_them(self, tmp_path: Path) -> None:
+    def test_scanning_ten_thousand_files_takes_little_longer_than_listing_them(self, tmp_path: Path) -> None:
         for number in range(100):
             place = tmp_path / str(number)
             place.mkdir()
@@ -210,7 +210,7 @@ class TestLinks:
         assert found(tmp_path / "root") == ["a.md"]
         assert skipped(tmp_path / "root") == {"link.md": "link", "loop": "link", "way": "link"}
 
-    def test_links_to_files_inside_are_followed_if_wanted_and_no_others(self, tmp_path: Path) -> None:
+    def test_only_links_to_files_inside_the_folder_are_followed_if_enabled(self, tmp_path: Path) -> None:
         plant(tmp_path, "root/deep/a.md", "root/.git/config", "outside/secret.md", "root2/secret.md")
         root = tmp_path / "root"
         for name, target in {
@@ -240,7 +240,7 @@ class TestLinks:
         }
         assert content(root, followed["twice.md"]) == b"root/deep/a.md"
 
-    def test_a_folder_swapped_for_a_link_during_a_scan_leads_nowhere(self, tmp_path: Path) -> None:
+    def test_a_folder_replaced_by_a_link_during_a_scan_is_not_entered(self, tmp_path: Path) -> None:
         plant(tmp_path, "root/a.md", "root/b/c.md", "outside/secret.md")
         scanning = iter(scan(tmp_path / "root"))
         assert isinstance(next(scanning), FoundFile)
@@ -254,12 +254,12 @@ class TestOpening:
         "relative",
         ["../outside.md", "a/../../outside.md", "/etc/passwd", "", ".", "..", "a//b.md", "./a.md", "a/", "a\0.md"],
     )
-    def test_what_is_not_below_the_root_is_refused(self, tmp_path: Path, relative: str) -> None:
+    def test_a_path_outside_the_root_is_refused(self, tmp_path: Path, relative: str) -> None:
         plant(tmp_path, "root/a.md", "outside.md", "root/a/b.md" if relative.startswith("a/") else "root/x")
         refused(lambda: content(tmp_path / "root", relative), "outside_folder")
 
     @pytest.mark.parametrize("relative", ["gone.md", "gone/a.md", "a.md/b", "x" * 300, "\ud800.md", "caf\udce9.md"])
-    def test_what_is_not_there_is_missing(self, tmp_path: Path, relative: str) -> None:
+    def test_a_missing_file_is_reported_as_missing(self, tmp_path: Path, relative: str) -> None:
         plant(tmp_path, "a.md")
         refused(lambda: content(tmp_path, relative), "file_missing")
 
@@ -272,7 +272,7 @@ class TestOpening:
         refused(lambda: content(tmp_path / "root", "deep"), "not_a_file")
 
     @pytest.mark.parametrize("swapped", ["a.md", "deep"])
-    def test_what_is_swapped_for_a_link_at_the_last_moment_is_not_opened(
+    def test_a_file_or_folder_replaced_by_a_link_just_before_opening_is_not_opened(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str
     ) -> None:
         plant(tmp_path, "root/deep/a.md", "outside/a.md")
@@ -289,7 +289,7 @@ class TestOpening:
         with pytest.raises(Permanent):
             content(tmp_path / "root", "deep/a.md")
 
-    def test_a_pipe_put_there_at_the_last_moment_does_not_hold_us(
+    def test_a_file_replaced_by_a_pipe_just_before_opening_does_not_block(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plant(tmp_path, "a.md")
@@ -305,7 +305,7 @@ class TestOpening:
         refused(lambda: content(tmp_path, "a.md"), "not_a_file")
 
     @pytest.mark.parametrize("text", ["longer than before", "B.md"])
-    def test_a_file_that_changes_while_it_is_read_is_told(self, tmp_path: Path, text: str) -> None:
+    def test_a_file_that_changes_while_it_is_read_is_reported(self, tmp_path: Path, text: str) -> None:
         plant(tmp_path, "a.md")
         status = (tmp_path / "a.md").stat()
         pass_a_tick(tmp_path / "a.md", tmp_path / "scratch")
@@ -320,7 +320,7 @@ class TestOpening:
         refused(read_and_write, "file_changed", Transient)
         assert content(tmp_path, "a.md") == text.encode()
 
-    def test_an_error_of_the_caller_stays_his_own(self, tmp_path: Path) -> None:
+    def test_an_error_of_the_caller_is_passed_on_unchanged(self, tmp_path: Path) -> None:
         plant(tmp_path, "a.md")
         with pytest.raises(OSError, match="disk full"), open_found(tmp_path, "a.md"):
             raise OSError("disk full")
@@ -357,7 +357,7 @@ class TestGit:
         top=st.lists(PATTERNS, max_size=4),
         deep=st.lists(PATTERNS, max_size=3),
     )
-    def test_what_git_ignores_is_ignored_and_nothing_else(
+    def test_exactly_the_files_that_git_ignores_are_ignored(
         self, repository: Path, paths: set[str], top: list[str], deep: list[str]
     ) -> None:
         root = repository / "tree"

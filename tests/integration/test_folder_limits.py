@@ -1,4 +1,4 @@
-"""A scan never reads our own data, and stays below the allowed roots, whatever path or link leads there."""
+"""A folder scan never reads our own data and never leaves the allowed roots, by any path or link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder of documents that also holds our home, and a database beside them."""
+    """Return a folder that contains documents, our home folder and a database."""
     for name in ("docs/a.md", "home/files/blob", "home/server.json", "db/holdfast.db", "db/holdfast.db-wal", "db/b.md"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,14 +47,14 @@ def refused(root: Path, how: FolderRules) -> str:
     return error.value.code
 
 
-def test_our_own_folders_and_what_lies_in_them_are_no_source(place: Path) -> None:
+def test_our_own_folders_and_their_contents_are_refused_as_sources(place: Path) -> None:
     (place / "link").symlink_to(place / "home")
     (place / "inside").symlink_to(place / "home" / "files")
     for name in ("home", "home/files", "link", "link/files", "inside", "docs/../home"):
         assert refused(place / name, rules(place)) == "own_data", name
 
 
-def test_a_folder_that_contains_our_data_leaves_it_out(place: Path) -> None:
+def test_a_scan_of_a_folder_that_contains_our_data_skips_it(place: Path) -> None:
     os.link(place / "db" / "holdfast.db", place / "docs" / "copy.md")
     (place / "docs" / "linked").symlink_to(place / "home")
     (place / "docs" / "page.md").symlink_to(place / "home" / "server.json")
@@ -64,11 +64,12 @@ def test_a_folder_that_contains_our_data_leaves_it_out(place: Path) -> None:
     skipped = {one.path: one for one in scan(place, rules(place)) if isinstance(one, Skipped)}
     own = {path for path, one in skipped.items() if one.reason == "own_data"}
     assert own == {"db/holdfast.db", "db/holdfast.db-bells", "db/holdfast.db-wal", "docs/copy.md", "home"}
-    assert not any(one.unseen for one in skipped.values())  # what an earlier version took in from there goes
+    # None counts as unseen, so a sync deletes items that an earlier version added from there.
+    assert not any(one.unseen for one in skipped.values())
 
 
 @pytest.mark.parametrize("relative", ["home/server.json", "home/files/blob", "db/holdfast.db", "db/holdfast.db-wal"])
-def test_no_file_of_ours_is_opened(place: Path, relative: str) -> None:
+def test_our_own_files_are_never_opened(place: Path, relative: str) -> None:
     with pytest.raises(Permanent) as error, open_found(place, relative, rules(place).limits):
         pass
     assert error.value.code == "own_data"
@@ -76,7 +77,7 @@ def test_no_file_of_ours_is_opened(place: Path, relative: str) -> None:
         assert file.read() == b"docs/a.md"
 
 
-def test_the_files_beside_a_database_that_is_a_link_are_our_own_too(place: Path) -> None:
+def test_files_next_to_the_target_of_a_linked_database_are_our_own_too(place: Path) -> None:
     (place / "links").mkdir()
     (place / "links" / "main.db").symlink_to(place / "db" / "holdfast.db")
     limits = FolderLimits(own_files=(place / "links" / "main.db",))
@@ -102,7 +103,7 @@ def test_a_scan_stays_below_the_allowed_roots(place: Path) -> None:
     assert not limits.is_below_roots(place / "docs" / "out")
 
 
-def test_a_folder_that_is_swapped_for_a_link_after_the_check_is_refused(place: Path) -> None:
+def test_a_folder_that_is_replaced_by_a_link_after_the_check_is_refused(place: Path) -> None:
     root = place / "docs"
     require_allowed(root, rules(place, root).limits)
     root.rename(place / "moved")

@@ -1,4 +1,4 @@
-"""Folders kept in step with a base: a preview that writes nothing, a sync, a watch; and the quota of a base."""
+"""Folder sync: the preview writes nothing, sync and watch apply changes, and the quota of the base is respected."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def books(tmp_path: Path) -> Path:
 
 
 def write(path: Path, text: str, age: float = 3600) -> None:
-    """Write a file as it would lie there for a while already, so that its stamp can be trusted."""
+    """Write a file with an old modification time, so that its stamp counts as settled."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     os.utime(path, (time.time() - age, time.time() - age))
@@ -73,10 +73,7 @@ def names(rig: Rig, item: int) -> set[str]:
     return {one.item.name for one in rig.library.items.tree(rig.base, item)}
 
 
-# ---------------------------------------------------------------- syncing
-
-
-def test_a_preview_tells_what_a_sync_would_add_change_and_remove_and_writes_nothing(rig: Rig, books: Path) -> None:
+def test_a_preview_lists_what_a_sync_would_add_change_and_remove_and_writes_nothing(rig: Rig, books: Path) -> None:
     seen = rig.library.folder_sync.preview(rig.base, books)
     assert (seen.added, seen.changed, seen.removed) == (["deep/stones.md", "whales.md"], [], [])
     assert rig.children(rig.base) == []
@@ -103,14 +100,14 @@ def test_a_preview_tells_what_a_sync_would_add_change_and_remove_and_writes_noth
     assert replace(rig.library.folder_sync.preview(rig.base, books), skipped={}) == NOTHING
 
 
-def test_a_file_that_was_only_touched_is_unchanged_in_a_preview(rig: Rig, books: Path) -> None:
+def test_a_preview_shows_a_touched_file_with_equal_content_as_unchanged(rig: Rig, books: Path) -> None:
     sync(rig, books)
     write(books / "whales.md", (books / "whales.md").read_text(), age=1800)
     seen = rig.library.folder_sync.preview(rig.base, books)
     assert (seen.changed, seen.unchanged) == ([], 2)
 
 
-def test_a_folder_is_one_item_whatever_way_leads_to_it(rig: Rig, books: Path, tmp_path: Path) -> None:
+def test_a_folder_is_one_item_whichever_path_leads_to_it(rig: Rig, books: Path, tmp_path: Path) -> None:
     item = sync(rig, books)
     (tmp_path / "link").symlink_to(books)
     assert sync(rig, tmp_path / "link") == item
@@ -118,26 +115,26 @@ def test_a_folder_is_one_item_whatever_way_leads_to_it(rig: Rig, books: Path, tm
     assert [one.id for one in rig.children(rig.base)] == [item]
 
 
-def test_two_folders_of_one_name_are_two_items(rig: Rig, books: Path, tmp_path: Path) -> None:
+def test_two_folders_with_the_same_name_are_two_items(rig: Rig, books: Path, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere" / "books"
     write(other / "moon.md", "# Moon\n\nIt is grey.\n")
     assert names(rig, sync(rig, books)) == {"books", "deep", "stones.md", "whales.md"}
     assert names(rig, sync(rig, other)) == {"books (2)", "moon.md"}
 
 
-def test_what_is_no_folder_is_refused_with_a_sentence(rig: Rig, books: Path) -> None:
+def test_a_path_that_is_not_a_folder_is_refused_with_a_reason(rig: Rig, books: Path) -> None:
     for wrong in (books / "whales.md", books / "nowhere"):
         with pytest.raises(BadRequest, match="not a folder on this machine"):
             rig.library.folder_sync.sync(rig.base, wrong)
 
 
-def test_syncing_twice_at_once_is_one_sync(rig: Rig, books: Path) -> None:
+def test_two_concurrent_syncs_share_one_job(rig: Rig, books: Path) -> None:
     first, second = (rig.library.folder_sync.sync(rig.base, books) for _ in range(2))
     assert (first.verdict, second.verdict) == (Verdict.ACCEPTED, Verdict.JOINED)
     assert (first.item, first.job) == (second.item, second.job)
 
 
-def test_what_stirs_during_a_look_is_looked_at_after_it(rig: Rig, books: Path) -> None:
+def test_a_change_during_a_sync_starts_another_sync(rig: Rig, books: Path) -> None:
     item = sync(rig, books)
     first = rig.library.folder_sync.sync(rig.base, books)
     (ring,) = rig.store.claim_next(["source"], "slow", 1)
@@ -146,7 +143,7 @@ def test_what_stirs_during_a_look_is_looked_at_after_it(rig: Rig, books: Path) -
     assert rig.store.job(ring.job).outcome == "superseded"
 
 
-def test_a_watched_folder_is_synced_at_once_and_when_it_changes(rig: Rig, books: Path) -> None:
+def test_a_watched_folder_is_synced_immediately_and_after_every_change(rig: Rig, books: Path) -> None:
     stop = threading.Event()
     watching = rig.library.folder_sync.watch(rig.base, books, stop=stop, every=timedelta(seconds=0.2))
     item = next(watching).item
@@ -163,15 +160,12 @@ def test_a_watched_folder_is_synced_at_once_and_when_it_changes(rig: Rig, books:
     assert "late.md" in names(rig, item)
 
 
-# ---------------------------------------------------------------- quotas
-
-
 def add(rig: Rig, *texts: str) -> list[tuple[Verdict, str]]:
     replies = rig.library.adder.add(rig.base, [Upload(f"{text}.md", text.encode()) for text in texts])
     return [(reply.verdict, reply.reason) for reply in replies]
 
 
-def test_beyond_the_quota_of_its_base_nothing_of_an_upload_is_kept(make: Callable[..., Rig], clock: FakeClock) -> None:
+def test_an_upload_beyond_the_quota_of_the_base_stores_nothing(make: Callable[..., Rig], clock: FakeClock) -> None:
     rig = make(jobs_per_day=2)
     held = (Verdict.REJECTED, "quota_exhausted")
     assert [verdict for verdict, _ in add(rig, "one", "two", "three")] == [Verdict.ACCEPTED, Verdict.ACCEPTED, held[0]]
@@ -185,7 +179,7 @@ def test_beyond_the_quota_of_its_base_nothing_of_an_upload_is_kept(make: Callabl
     audit_quiet(rig)
 
 
-def test_content_beyond_the_quota_leaves_the_old_served_and_comes_in_on_the_next_day(
+def test_new_content_beyond_the_quota_is_refused_and_accepted_on_the_next_day(
     make: Callable[..., Rig], clock: FakeClock
 ) -> None:
     rig = make(jobs_per_day=1, on_duplicate=OnDuplicate.REPLACE)
@@ -201,7 +195,7 @@ def test_content_beyond_the_quota_leaves_the_old_served_and_comes_in_on_the_next
     assert [hit.name for hit in rig.find("granite")] == ["whale.md"]
 
 
-def test_a_refused_upload_is_in_the_audit_with_who_asked(rig: Rig) -> None:
+def test_a_refused_upload_is_recorded_in_the_audit_with_its_owner(rig: Rig) -> None:
     add(rig, "whale")
     rig.library.adder.add(rig.base, [Upload("whale.md", b"other")])
     rig.library.adder.add(rig.base, [Upload("copy.md", b"whale")])
@@ -212,10 +206,10 @@ def test_a_refused_upload_is_in_the_audit_with_who_asked(rig: Rig) -> None:
     ]
 
 
-def test_a_folder_beyond_the_quota_goes_on_when_the_day_is_over(
+def test_a_folder_sync_beyond_the_quota_continues_on_the_next_day(
     make: Callable[..., Rig], books: Path, clock: FakeClock
 ) -> None:
-    rig = make(jobs_per_day=2)  # the look itself is one
+    rig = make(jobs_per_day=2)  # the sync itself counts as one job
     item = sync(rig, books)
     assert len(names(rig, item) & {"whales.md", "stones.md"}) == 1
     assert rig.library.items.status(rig.base, item) is Status.INDEXING
@@ -225,9 +219,7 @@ def test_a_folder_beyond_the_quota_goes_on_when_the_day_is_over(
     assert rig.library.items.status(rig.base, item) is Status.SUCCESS
 
 
-def test_a_folder_whose_files_wait_for_the_base_to_be_asked_needs_no_quota_for_them(
-    make: Callable[..., Rig], books: Path
-) -> None:
+def test_without_auto_index_the_files_of_a_folder_use_no_quota(make: Callable[..., Rig], books: Path) -> None:
     rig = make(jobs_per_day=1, auto_index=False)
     item = sync(rig, books)
     assert names(rig, item) >= {"whales.md", "stones.md"}
@@ -244,12 +236,9 @@ def test_the_quota_is_a_setting_of_the_base_that_can_be_changed(make: Callable[.
     assert add(rig, "three")[0][0] is Verdict.ACCEPTED
 
 
-def test_a_quota_of_nothing_is_refused() -> None:
+def test_a_quota_of_zero_is_refused() -> None:
     with pytest.raises(BadSettings, match="cannot be kept"):
         BaseSettings(jobs_per_day=0)
-
-
-# ---------------------------------------------------------------- notes
 
 
 def test_a_note_is_an_item_with_a_name_and_text_and_can_be_rewritten(rig: Rig) -> None:
@@ -264,10 +253,7 @@ def test_a_note_is_an_item_with_a_name_and_text_and_can_be_rewritten(rig: Rig) -
     assert rig.find("krill") == []
 
 
-# ---------------------------------------------------------------- one folder within another, and a store that is away
-
-
-def test_another_folder_of_the_disk_is_not_put_into_one_that_is_synced(rig: Rig, books: Path, tmp_path: Path) -> None:
+def test_a_folder_source_cannot_be_added_inside_a_synced_folder(rig: Rig, books: Path, tmp_path: Path) -> None:
     item = sync(rig, books)
     other = tmp_path / "other"
     write(other / "a.md", "# A\n\nalpha\n")
@@ -275,7 +261,7 @@ def test_another_folder_of_the_disk_is_not_put_into_one_that_is_synced(rig: Rig,
         rig.library.adder.add(rig.base, [Upload("other", kind=ItemKind.DIRECTORY, source=str(other), parent=item)])
 
 
-def test_an_index_whose_store_is_away_does_not_hold_up_the_deletes_of_others(
+def test_an_unavailable_index_does_not_block_the_deletes_of_other_items(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.library.adder.add(rig.base, [Upload("box", kind=ItemKind.DIRECTORY)])
@@ -294,7 +280,7 @@ def test_an_index_whose_store_is_away_does_not_hold_up_the_deletes_of_others(
     assert rig.count("items") == 0
 
 
-def test_a_file_that_cannot_be_read_now_keeps_what_was_read_before(
+def test_a_temporarily_unreadable_file_keeps_its_old_content(
     rig: Rig, books: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync(rig, books)

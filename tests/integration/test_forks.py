@@ -1,4 +1,4 @@
-"""Forked test processes run every test once, report what each printed, and outlive a test that kills its process."""
+"""Forked test processes run every test once, report its output, and survive a test that kills its process."""
 
 from __future__ import annotations
 
@@ -110,12 +110,12 @@ def test_every_test_runs_once_and_each_process_has_its_own_folder_and_fixtures(
     assert len(ended) == len(set(ended)) > 0
 
 
-def test_a_failure_is_reported_with_what_the_test_printed(run: subprocess.CompletedProcess[str]) -> None:
+def test_a_failure_is_reported_with_the_output_of_the_test(run: subprocess.CompletedProcess[str]) -> None:
     assert "the last words" in run.stdout
     assert re.search(r"^FAILED .*::test_fails", run.stdout, re.MULTILINE)
 
 
-def test_a_test_that_ends_its_process_has_failed_and_the_others_run(
+def test_a_test_that_kills_its_process_fails_and_the_others_still_run(
     run: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     assert re.search(r"^FAILED .*::test_kills_its_process", run.stdout, re.MULTILINE)
@@ -123,7 +123,7 @@ def test_a_test_that_ends_its_process_has_failed_and_the_others_run(
     assert "after it" in (tmp_path / "journal").read_text()
 
 
-def test_garbage_that_a_process_finds_at_its_end_is_reported_beside_the_failed_tests(tmp_path: Path) -> None:
+def test_errors_of_the_garbage_collector_at_exit_are_reported_in_addition_to_failures(tmp_path: Path) -> None:
     run = run_forked(tmp_path, LEAKING_FILE)
     assert "left to the garbage collector" in run.stdout
     assert re.search(r"^FAILED .*::test_fails", run.stdout, re.MULTILINE)

@@ -1,6 +1,6 @@
-"""Sweeping takes what nobody needs and nothing else: whatever is shown or being written stays, whoever comes between.
+"""Garbage collection removes only unused data. Data that is served or being written stays, even with concurrent work.
 
-Each guard is proven twice: with it nothing is lost, and without it something would be.
+Each guard is proven twice: with the guard nothing is lost, and without it data is lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STONES = "# Stones\n\nGranite is hard.\n"
 SMALL: dict[str, Any] = {"chunk_size": 48, "chunk_overlap": 0}
 FACTS = TextFacts(None, (), {}, (), 10)
 
-# A reader that was told too much: every build looks stale to it. Only the second look may decide.
+# Makes the first query return every build as stale, so that only the second, guarded check decides.
 TOLD_TOO_MUCH = {
     "SELECT_STALE_BUILDS = select(builds.c.owner_id, builds.c.build).where(_unsettled, BUILD_STALE)": (
         "SELECT_STALE_BUILDS = select(builds.c.owner_id, builds.c.build)"
@@ -61,7 +61,7 @@ def sections(count: int, word: str = "krill") -> str:
 
 
 def sweep_once(rig: Rig, patch: pytest.MonkeyPatch, statements: ModuleType) -> None:
-    """Sweep with other statements."""
+    """Run the collector once with changed statements."""
     with patch.context() as other:
         other.setattr(gc, "sql", statements)
         rig.library.indexes.garbage_collector().collect()
@@ -73,7 +73,7 @@ def claim(rig: Rig, kind: str = "content") -> Ticket:
 
 
 def extend(rig: Rig, tx: Transaction, ticket: Ticket, *texts: str) -> None:
-    """Write a build, as the worker of the slot does."""
+    """Write a build as the worker of the slot does."""
     (parts,) = number_chunks(ChunkDraft(0, 0, 1, (), text) for text in texts)
     ChunkLists(rig.store.database).write(tx, [ChunkBatch(ticket.owner, ticket.fence, FACTS, parts)])
 
@@ -91,9 +91,6 @@ def found(rig: Rig, query: str) -> list[str]:
     return sorted(hit.name for hit in rig.find(query))
 
 
-# -------------------------------------------------------------------- what is in use stays
-
-
 def test_a_build_that_is_being_written_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.put("whales.md", WHALES)
     ticket = claim(rig)
@@ -108,30 +105,32 @@ def test_a_build_that_is_being_written_stays(rig: Rig, monkeypatch: pytest.Monke
     audit_quiet(rig)
 
 
-def test_without_the_second_look_a_build_that_is_being_written_would_go(
+def test_without_the_second_check_a_build_that_is_being_written_would_be_deleted(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.put("whales.md", WHALES)
     write(rig, claim(rig), "krill")
-    unguarded = SECOND_LOOK.replace("BUILD_STALE", "BUILD_STALE.clauses[0]")  # only: nothing shows it
+    unguarded = SECOND_LOOK.replace("BUILD_STALE", "BUILD_STALE.clauses[0]")  # checks only that no slot serves it
     sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
     assert (rig.count("builds"), rig.count("lists")) == (0, 0)
 
 
-def test_what_is_shown_stays_whatever_a_reader_was_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_served_build_is_kept_even_if_the_first_query_returns_it_as_stale(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig.index("whales.md", WHALES)
     sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH))
     assert found(rig, "krill") == ["whales.md"]
     audit(rig)
-    unguarded = SECOND_LOOK.replace("BUILD_STALE", "BUILD_STALE.clauses[1]")  # only: nobody writes it
+    unguarded = SECOND_LOOK.replace("BUILD_STALE", "BUILD_STALE.clauses[1]")  # checks only that no worker writes it
     sweep_once(rig, monkeypatch, changed(gc_statements, TOLD_TOO_MUCH | {SECOND_LOOK: unguarded}))
-    assert found(rig, "krill") == []  # the guard alone kept it
+    assert found(rig, "krill") == []  # only the guard had kept it
 
 
-def test_a_build_that_one_index_shows_stays_while_another_shows_the_next(rig: Rig) -> None:
+def test_a_build_is_kept_while_one_index_still_serves_it(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.put("whales.md", STONES)
-    rig.worker.run_next(1)  # the content shows the new build, the index the old one
+    rig.worker.run_next(1)  # the content slot serves the new build, the index the old one
     for _ in range(3):
         rig.library.indexes.garbage_collector().collect()
         assert (found(rig, "krill"), found(rig, "granite")) == (["whales.md"], [])
@@ -149,10 +148,10 @@ def test_a_build_that_one_index_shows_stays_while_another_shows_the_next(rig: Ri
     audit_quiet(rig)
 
 
-def test_only_the_list_of_that_build_of_that_document_goes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_list_of_the_stale_build_is_deleted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", sections(4))
-    rig.index("stones.md", sections(4, "granite"))  # its build has the same number
-    rig.index("whales.md", sections(5))  # and this one lists the same chunks again
+    rig.index("stones.md", sections(4, "granite"))  # this build has the same number
+    rig.index("whales.md", sections(5))  # this build lists the same chunks again
     rig.library.indexes.garbage_collector().collect()
     assert (len(rig.find("krill")), len(rig.find("granite"))) == (5, 4)
     rig.sweep()
@@ -163,11 +162,13 @@ def test_only_the_list_of_that_build_of_that_document_goes(rig: Rig, monkeypatch
     sweep_once(
         rig, monkeypatch, changed(gc_statements, {outer: "delete(list_entries).where(list_entries.c.chunk_id.in_"})
     )
-    assert len(rig.find("krill")) < 6  # what both builds list would go
+    assert len(rig.find("krill")) < 6  # without the guard, chunks that both builds list are lost
 
 
 @pytest.mark.parametrize("column", ["owner_id", "build"])
-def test_without_its_name_another_list_would_go(rig: Rig, monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+def test_without_owner_and_build_in_the_condition_another_list_would_be_deleted(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
     rig.index("whales.md", sections(4))
     rig.index("stones.md", sections(4, "granite"))
     rig.index("whales.md", sections(4, "plankton"))
@@ -186,7 +187,8 @@ def test_a_chunk_that_another_build_lists_is_not_doomed(rig: Rig, monkeypatch: p
         ", ~select(list_entries.c.build).where(list_entries.c.owner_id == chunks.c.owner_id, "
         "list_entries.c.chunk_id == chunks.c.id).exists()"
     )
-    with monkeypatch.context() as other:  # the first batch only dooms: see what it would have taken
+    # The first batch only marks chunks as doomed, which shows what it would delete.
+    with monkeypatch.context() as other:
         other.setattr(gc, "sql", changed(gc_statements, {listed: ""}))
         other.setattr(ChunkGarbageCollector, "_remove_doomed", lambda *_: 0)
         rig.library.indexes.garbage_collector().collect()
@@ -200,7 +202,7 @@ def test_a_chunk_that_another_build_lists_is_not_doomed(rig: Rig, monkeypatch: p
     audit_quiet(rig)
 
 
-def test_a_chunk_that_stands_is_not_removed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_that_is_not_doomed_is_not_deleted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", sections(4))
     owner = rig.owner("whales.md").id
     standing = [(chunk, owner) for chunk in Manifest(rig).chunks]
@@ -214,10 +216,7 @@ def test_a_chunk_that_stands_is_not_removed(rig: Rig, monkeypatch: pytest.Monkey
     assert rig.find("krill") == []
 
 
-# -------------------------------------------------------------------- what nobody needs goes
-
-
-def test_a_build_whose_worker_was_lost_goes(rig: Rig, clock: FakeClock) -> None:
+def test_a_build_of_a_lost_worker_is_deleted(rig: Rig, clock: FakeClock) -> None:
     rig.put("whales.md", WHALES)
     lost = claim(rig)
     write(rig, lost, "half of a text about plankton", "krill")
@@ -231,7 +230,7 @@ def test_a_build_whose_worker_was_lost_goes(rig: Rig, clock: FakeClock) -> None:
     audit_quiet(rig)
 
 
-def test_a_build_that_failed_goes_and_the_one_before_stays(rig: Rig) -> None:
+def test_a_cancelled_build_is_deleted_and_the_previous_one_is_kept(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.put("whales.md", "something that is given up")
     write(rig, claim(rig), "half of a text about plankton")
@@ -242,7 +241,9 @@ def test_a_build_that_failed_goes_and_the_one_before_stays(rig: Rig) -> None:
     assert len(rig.rows("fulltext")) == rig.count("chunks") == 1
 
 
-def test_a_swept_text_that_comes_back_is_a_new_chunk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_returns_after_its_chunk_was_doomed_gets_a_new_chunk(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig.index("whales.md", WHALES)
     (old,) = rig.rows("fulltext")
     rig.index("whales.md", STONES)
@@ -255,7 +256,7 @@ def test_a_swept_text_that_comes_back_is_a_new_chunk(rig: Rig, monkeypatch: pyte
     assert found(rig, "krill") == ["whales.md"]
     audit_quiet(rig)
 
-    rig.index("whales.md", STONES)  # and now as if a doomed chunk could be listed again
+    rig.index("whales.md", STONES)  # now without the guard: a doomed chunk can be listed again
     doom_only(rig)
     with monkeypatch.context() as other:
         other.setattr(
@@ -271,7 +272,7 @@ def test_a_swept_text_that_comes_back_is_a_new_chunk(rig: Rig, monkeypatch: pyte
 
 
 def doom_only(rig: Rig) -> None:
-    """Sweep while the stores of the indexes are away: chunks are doomed, and nothing more."""
+    """Run the collector while the index stores are unavailable, so that chunks are only marked as doomed."""
 
     class Away(Exception):
         pass
@@ -286,7 +287,7 @@ def doom_only(rig: Rig) -> None:
         assert tx.run_sql("SELECT count(*) FROM library_chunks WHERE doomed = 1")[0][0] > 0
 
 
-def test_rows_go_before_their_chunk_so_that_a_store_that_was_away_is_swept_later(rig: Rig) -> None:
+def test_rows_are_deleted_before_their_chunk_so_that_an_unavailable_store_is_swept_later(rig: Rig) -> None:
     rig.index("whales.md", sections(4))
     rig.index("whales.md", sections(4, "plankton"))
     doom_only(rig)
@@ -296,14 +297,16 @@ def test_rows_go_before_their_chunk_so_that_a_store_that_was_away_is_swept_later
     audit_quiet(rig)
 
 
-def test_after_quiet_every_store_equals_the_lists(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
-    rig = Rig(database_url, tmp_path / "all", clock, **SMALL)  # all indexes
+def test_every_index_store_matches_the_lists_when_all_work_is_done(
+    database_url: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    rig = Rig(database_url, tmp_path / "all", clock, **SMALL)  # with all indexes
     rig.library.adder.put(rig.base, [Upload(f"{n}.md", sections(n + 1).encode()) for n in range(6)])
     rig.work()
     rig.library.adder.put(rig.base, [Upload(f"{n}.md", sections(n + 1, "plankton").encode()) for n in range(0, 6, 2)])
     rig.work()
     rig.delete("5.md")
-    rig.put("4.md", b"\n \n")  # fails
+    rig.put("4.md", b"\n \n")  # has no text, so it fails
     rig.put("3.md", sections(9))
     rig.worker.run_next(1)
     rig.ask("3.md", Operation.CANCEL)
@@ -321,7 +324,7 @@ def test_after_quiet_every_store_equals_the_lists(database_url: str, tmp_path: P
     rig.close()
 
 
-def test_a_clean_up_that_was_interrupted_before_the_file_went_removes_it_next_time(
+def test_a_clean_up_that_failed_before_it_removed_the_file_removes_it_next_time(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
@@ -339,7 +342,9 @@ def test_a_clean_up_that_was_interrupted_before_the_file_went_removes_it_next_ti
     assert [path for path in rig.folder.rglob("*") if path.is_file()] == []
 
 
-def test_an_upload_whose_commit_nobody_heard_of_keeps_its_file(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_keeps_its_file_if_the_connection_is_lost_after_the_commit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admit = rig.store.admit_with
 
     def lost(write: Any) -> Any:
@@ -354,12 +359,12 @@ def test_an_upload_whose_commit_nobody_heard_of_keeps_its_file(rig: Rig, monkeyp
     assert rig.owner("whales.md").status is Status.SUCCESS
 
 
-def test_sweeping_is_bounded_in_every_transaction(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_transaction_of_a_sweep_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", sections(35))
     rig.index("stones.md", sections(5, "granite"))
     rig.index("whales.md", sections(35, "plankton"))
     rows: dict[int, int] = {}
-    kept: list[Transaction] = []  # so that no number of a transaction is used twice
+    kept: list[Transaction] = []  # keeps the objects alive, so that no id() is used twice
     run = Transaction.run
 
     def counting(self: Transaction, statement: Any, batch: Any = None, **params: Any) -> Any:
@@ -377,11 +382,11 @@ def test_sweeping_is_bounded_in_every_transaction(rig: Rig, monkeypatch: pytest.
         assert before - rig.count("chunks") <= 10
         before = rig.count("chunks")
     assert max(rows.values()) == 10
-    assert sum(rows.values()) == 70  # 35 from their list, and 35 chunks
+    assert sum(rows.values()) == 70  # 35 list entries and 35 chunks
     audit_quiet(rig)
 
 
-def test_removing_a_document_is_bounded_and_can_be_stopped_in_between(
+def test_removing_a_document_is_done_in_bounded_steps_and_can_be_stopped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc, "LARGEST_BATCH", 10)
@@ -402,15 +407,12 @@ def test_removing_a_document_is_bounded_and_can_be_stopped_in_between(
     with pytest.raises(Stop):
         rig.library.indexes.garbage_collector().remove_owners([ticket.owner], go_on)
     assert all(before - after <= 10 for before, after in pairwise(seen))
-    assert seen[0] - seen[-1] > 35  # the list is gone, and some of the chunks
+    assert seen[0] - seen[-1] > 35  # all list entries and some of the chunks are deleted
     rig.library.indexes.garbage_collector().remove_owners([ticket.owner], lambda: None)
     assert (rig.count("chunks"), rig.count("builds"), len(rig.find("granite"))) == (5, 1, 5)
 
 
-# -------------------------------------------------------------------- who comes between
-
-
-def test_a_text_that_is_listed_again_while_its_old_list_goes_is_not_lost(rig: Rig) -> None:
+def test_a_text_that_is_listed_again_while_its_old_list_is_deleted_is_not_lost(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.index("whales.md", STONES)
     (text,) = [
@@ -422,7 +424,8 @@ def test_a_text_that_is_listed_again_while_its_old_list_goes_is_not_lost(rig: Ri
         tx = rig.store.database.wrap_connection(connection)
         (parts,) = number_chunks([ChunkDraft(0, 0, len(text), headings(rig, text), text)])
         portion = ChunkBatch(ticket.owner, ticket.fence, FACTS, parts)
-        ChunkLists(rig.store.database).write(tx, [portion])  # the chunk of the first build stands, and is listed
+        # The chunk of the first build still exists and is listed again.
+        ChunkLists(rig.store.database).write(tx, [portion])
         sweep = Meanwhile(rig, rig.library.indexes.garbage_collector().collect)
         assert sweep.waits
     sweep.end()
@@ -441,7 +444,7 @@ def headings(rig: Rig, text: str) -> tuple[str, ...]:
     )
 
 
-def test_a_build_that_begins_while_its_owner_is_settled_is_swept_in_its_time(rig: Rig) -> None:
+def test_a_build_that_begins_during_a_sweep_of_its_owner_is_swept_later(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     rig.put("whales.md", STONES)
     ticket = claim(rig)
@@ -460,13 +463,13 @@ def test_a_build_that_begins_while_its_owner_is_settled_is_swept_in_its_time(rig
 BILL = Charge(kind="embedding", model="m", texts=1)
 
 
-def test_a_memo_that_is_recalled_while_its_reader_is_removed_is_not_left_behind(
+def test_a_paid_answer_read_while_its_document_is_deleted_leaves_no_use_behind(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
     rig.put("whales.md", sections(1))
-    late = claim(rig)  # an old worker, still at it
+    late = claim(rig)  # an old worker that is still running
     first, second = (chunk_of(rig, name) for name in ("whales.md", "stones.md"))
     rig.library.paid_cache.store_answers(
         "", [PaidAnswer(late._replace(owner=rig.owner("stones.md").id), "key", b"value", [second])]
@@ -497,7 +500,7 @@ def chunk_of(rig: Rig, name: str) -> int:
     return Manifest(rig).lists[slot.owner_id, slot.source or 0][0]
 
 
-def test_a_memo_that_is_stored_while_its_chunk_is_swept_is_not_left_behind(
+def test_a_paid_answer_stored_while_its_chunk_is_swept_is_not_left_behind(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
@@ -522,7 +525,7 @@ def test_a_memo_that_is_stored_while_its_chunk_is_swept_is_not_left_behind(
     assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
 
 
-def test_a_row_whose_chunk_never_was_is_found_by_going_round_all_indexes(rig: Rig) -> None:
+def test_repeated_sweeps_of_all_indexes_remove_a_row_without_a_chunk(rig: Rig) -> None:
     rig.index("whales.md", WHALES)
     kept = rig.rows("fulltext")
     index = rig.library.indexes["fulltext"]

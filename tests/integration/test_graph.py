@@ -1,4 +1,4 @@
-"""The graph of a base: what rules and a language model see, what is merged of it, and that nothing deleted is left."""
+"""Graph: extraction by rules and by a language model, merged descriptions, and complete removal of deleted text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def extracting(prompt: dict[str, Any]) -> bool:
 
 
 def speak(prompt: dict[str, Any]) -> str:
-    """Find what a text marks as entities and relations; merge by saying everything again."""
+    """Extract the marked entities and relations, or merge descriptions by joining them."""
     text = prompt["messages"][-1]["content"]
     if not extracting(prompt):
         said = [line[2:] for line in text.split("\n") if line.startswith("- ")]
@@ -71,7 +71,7 @@ def speak(prompt: dict[str, Any]) -> str:
 
 
 class GraphRig(Rig):
-    """A base with a graph and, beside it, with or without somebody who speaks."""
+    """A base with a graph, with or without a language model."""
 
     def __init__(self, url: str, folder: Path, clock: FakeClock, paid: PaidProvider | None, **base: Any) -> None:
         self.paid = paid
@@ -103,7 +103,7 @@ class GraphRig(Rig):
         return answer
 
     def calls(self) -> tuple[int, int]:
-        """Count what was paid for: extractions, merges."""
+        """Count the paid calls as (extractions, merges)."""
         assert self.paid is not None
         prompts = list(self.paid.bill.prompts.elements())
         merges = sum("description of the subject as JSON" in one for one in prompts)
@@ -118,7 +118,7 @@ class GraphRig(Rig):
         return sorted(one.key for one in self.portraits.list_entities(self.base, 1_000))
 
     def shown(self) -> str:
-        """Return every word that the graph shows of a base."""
+        """Return all text that the graph shows for a base."""
         entities = self.portraits.list_entities(self.base, 1_000)
         keys = [one.key for one in entities]
         return repr(
@@ -131,7 +131,7 @@ class GraphRig(Rig):
         )
 
     def kept(self, word: str) -> list[str]:
-        """Name the tables in which a word stands."""
+        """Return the tables that contain a word."""
         found = []
         with self.store.database.reading() as tx:
             for table, columns in (
@@ -143,7 +143,7 @@ class GraphRig(Rig):
                 ("memos", "value"),
                 ("chunks", "text"),
             ):
-                rows = tx.run_sql(f"SELECT {columns} FROM library_{table}")  # noqa: S608 - a test's own
+                rows = tx.run_sql(f"SELECT {columns} FROM library_{table}")  # noqa: S608 - table names from this test
                 if any(word in _readable(cell) for row in rows for cell in row):
                     found.append(table)
         return found
@@ -188,7 +188,7 @@ WHALES = (
 
 
 def krill(numbers: Sequence[int], *, word: str = "") -> dict[str, str]:
-    """Return documents that each say something else of krill, of whales, and of both."""
+    """Return documents, each with a different description of krill, of whales and of their relation."""
     return {
         f"{n}.md": f"[[Krill|animal|Krill fact {n} {word}.]]\n[[Whale|animal|Whale fact {n} {word}.]]\n"
         f"{{Whale>eats>Krill|On day {n} {word}.}}\n"
@@ -196,10 +196,7 @@ def krill(numbers: Sequence[int], *, word: str = "") -> dict[str, str]:
     }
 
 
-# -------------------------------------------------------------------- rules alone
-
-
-def test_without_a_model_names_stand_beside_each_other_and_nothing_is_claimed(ruled: GraphRig) -> None:
+def test_without_a_model_names_are_neighbours_without_descriptions_or_relations(ruled: GraphRig) -> None:
     ruled.put_all(
         {"a.md": "# Blue Whale\n\nNear Iceland, the Blue Whale meets Ada Lovelace.\n", "b.md": "In Iceland.\n"}
     )
@@ -227,10 +224,7 @@ def test_entities_are_found_by_the_beginning_of_their_names(ruled: GraphRig) -> 
     assert ruled.portraits.list_entities(ruled.base, prefix="zzz") == []
 
 
-# -------------------------------------------------------------------- with a model
-
-
-def test_a_model_finds_entities_and_relations_that_join_the_names_of_rules(rig: GraphRig) -> None:
+def test_entities_and_relations_of_a_model_are_joined_with_the_names_found_by_rules(rig: GraphRig) -> None:
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS
     whale = rig.about("blue whale")
     assert (whale.entity.label, whale.entity.kind, whale.entity.documents) == ("Blue Whale", "animal", 1)
@@ -240,7 +234,7 @@ def test_a_model_finds_entities_and_relations_that_join_the_names_of_rules(rig: 
     assert eats.sentence == "Blue Whale → eats → Krill: Tonnes of it."
     assert {one.chunk for one in whale.mentions} == set(eats.chunks)
     roles = rig.graph.read_roles(rig.library.indexes.recipes(rig.base, "graph")[0], list(eats.chunks))[eats.chunks[0]]
-    assert ("blue whale", "title") in roles  # the definition carries the description
+    assert ("blue whale", "title") in roles  # the chunk with the description is the definition
     (krill,) = [one for one in rig.portraits.list_neighbours(rig.base, "blue whale") if one.entity.key == "krill"]
     assert (krill.together, krill.labels) == (1, ("eats",))
     facts = rig.portraits.collect_facts(rig.base, ["krill", "nobody"])
@@ -254,7 +248,7 @@ def test_a_model_finds_entities_and_relations_that_join_the_names_of_rules(rig: 
     ]
 
 
-def test_entities_and_relations_of_many_chunks_become_one_of_each(rig: GraphRig) -> None:
+def test_entities_and_relations_of_many_chunks_are_combined(rig: GraphRig) -> None:
     rig.index("one.md", "[[Ada|person|Wrote.]] [[Engine|product|Of brass.]] {Ada>wrote for>Engine|In 1843.}\n")
     rig.index("two.md", "[[ADA|place|Is old.]] [[ENGINE|product|Of iron.]] {ENGINE>made famous>ADA|Later.}\n")
     rig.index("three.md", "[[Ada|person|Wrote.]]\n")
@@ -270,7 +264,7 @@ def test_entities_and_relations_of_many_chunks_become_one_of_each(rig: GraphRig)
     ]
 
 
-def test_an_unchanged_document_and_the_same_file_again_pay_nothing(rig: GraphRig) -> None:
+def test_a_forced_rebuild_and_an_equal_file_make_no_paid_calls(rig: GraphRig) -> None:
     rig.index("whales.md", WHALES)
     assert rig.calls() == (1, 0)
     rig.ask("whales.md", Operation.FORCE)
@@ -281,7 +275,7 @@ def test_an_unchanged_document_and_the_same_file_again_pay_nothing(rig: GraphRig
     assert rig.about("krill").description == "Food of whales."
 
 
-def test_an_edit_pays_for_the_chunks_that_it_changed(rig: GraphRig) -> None:
+def test_an_edit_pays_only_for_changed_chunks(rig: GraphRig) -> None:
     parts = [f"## Part {n}\n\n" + f"[[Thing {n}|concept|It is number {n}.]] " * 4 for n in range(6)]
     rig.index("parts.md", "\n\n".join(parts))
     before, _ = rig.calls()
@@ -306,7 +300,7 @@ def test_a_bad_answer_is_repaired(rig: GraphRig) -> None:
     assert rig.about("krill").description == "Food of whales."
 
 
-def test_a_chunk_that_is_never_answered_well_is_missing_and_named_and_asked_for_again(rig: GraphRig) -> None:
+def test_a_chunk_without_a_valid_answer_is_listed_as_missing_and_can_be_retried(rig: GraphRig) -> None:
     text = "\n\n".join(f"## Part {n}\n\n" + f"[[Thing {n}|concept|It is number {n}.]] " * 4 for n in range(6))
     assert rig.paid is not None
     rig.paid.reply = lambda prompt: BAD if "number 3" in prompt["messages"][-1]["content"] else speak(prompt)
@@ -326,7 +320,7 @@ def test_a_chunk_that_is_never_answered_well_is_missing_and_named_and_asked_for_
     assert rig.about("thing 3").description == "It is number 3."
 
 
-def test_a_deleted_document_takes_exactly_its_share(rig: GraphRig) -> None:
+def test_deleting_a_document_removes_exactly_its_part_of_the_graph(rig: GraphRig) -> None:
     rig.index("whales.md", WHALES)
     rig.index("seals.md", "[[Seal|animal|It dives.]] [[Krill|animal|Small and red.]] {Seal>hunts>Krill|At night.}\n")
     assert rig.about("krill").description == "Food of whales.\nSmall and red."
@@ -341,10 +335,7 @@ def test_a_deleted_document_takes_exactly_its_share(rig: GraphRig) -> None:
     assert rig.kept("largest") == []
 
 
-# -------------------------------------------------------------------- merged descriptions
-
-
-def test_what_is_said_often_is_merged_once_and_not_again_while_it_is_the_same(rig: GraphRig) -> None:
+def test_many_descriptions_are_merged_once_and_again_only_after_a_change(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     assert not rig.about("krill").merged
     assert request_due_merges(rig.store) == 1
@@ -367,25 +358,26 @@ def test_what_is_said_often_is_merged_once_and_not_again_while_it_is_the_same(ri
     assert rig.calls() == (10, 3)
     account = rig.library.paid_cache.summarize_base(rig.base.key)
     merging = [one.texts for one in (*account.kinds_spent, *account.kinds_saved) if one.kind == MERGING]
-    assert merging == [3]  # nor asked for
+    assert merging == [3]  # and requested no further merges
     assert rig.about("krill").merged
     rig.index("new.md", krill([10])["10.md"])
-    assert rig.about("krill").merged  # it lacks what is new, and has no word that is not served
+    assert rig.about("krill").merged  # the old description lacks the new fact, but contains only served text
     rig.merge()
     assert rig.calls() == (11, 6)
     assert "Krill fact 10" in rig.about("krill").description
-    rig.delete("same.md")  # what it said is said by another, and was taken from that
+    rig.delete("same.md")  # another document has the same text and was used as the source
     rig.work()
     rig.merge()
     assert rig.about("krill").merged
     assert rig.calls() == (11, 6)
 
 
-def test_a_merged_description_survives_its_own_slot_being_forced_and_its_memo_is_used(rig: GraphRig) -> None:
+def test_a_lost_merged_description_is_restored_from_the_paid_cache(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     rig.merge()
     before = rig.about("krill")
-    with rig.store.database.writing(durable=False) as tx:  # as if it had been killed before it wrote
+    # As if the process had been killed before it wrote the result.
+    with rig.store.database.writing(durable=False) as tx:
         tx.run_sql("DELETE FROM library_merged_sources")
         tx.run_sql("DELETE FROM library_merged")
         tx.run_sql(
@@ -398,7 +390,7 @@ def test_a_merged_description_survives_its_own_slot_being_forced_and_its_memo_is
     assert rig.calls() == (10, 3)
 
 
-def test_no_word_of_a_deleted_document_is_shown_from_the_moment_it_is_accepted(rig: GraphRig) -> None:
+def test_no_text_of_a_deleted_document_is_shown_once_the_delete_is_accepted(rig: GraphRig) -> None:
     rig.put_all(krill(range(11)) | krill([99], word=CANARY))
     rig.index("alone.md", f"[[{CANARY} press|product|It is called {CANARY}.]] {{{CANARY} press>prints>Krill|So.}}\n")
     rig.merge()
@@ -419,15 +411,15 @@ def test_no_word_of_a_deleted_document_is_shown_from_the_moment_it_is_accepted(r
     assert CANARY not in rig.shown()
 
 
-def test_many_documents_deleted_cost_one_pass(rig: GraphRig) -> None:
+def test_many_deletes_need_only_one_merge_run(rig: GraphRig) -> None:
     rig.put_all(krill(range(95)))
     rig.merge()
     assert rig.calls() == (95, 3)
     for n in range(85):
         rig.delete(f"{n}.md")
-        assert request_due_merges(rig.store) == 0  # nothing is gone yet
+        assert request_due_merges(rig.store) == 0  # no clean-up has run yet
     rig.worker.run_next(50)
-    assert request_due_merges(rig.store) == 0  # others are still at work
+    assert request_due_merges(rig.store) == 0  # other clean-ups are still running
     rig.work()
     assert request_due_merges(rig.store) == 1
     assert request_due_merges(rig.store) == 0
@@ -442,7 +434,7 @@ def test_many_documents_deleted_cost_one_pass(rig: GraphRig) -> None:
     assert rig.count("graph_changes") == 0
 
 
-def test_when_little_is_left_to_say_it_is_joined_again(rig: GraphRig) -> None:
+def test_a_merged_description_is_dropped_when_few_sources_are_left(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     rig.merge()
     for n in range(5):
@@ -454,7 +446,7 @@ def test_when_little_is_left_to_say_it_is_joined_again(rig: GraphRig) -> None:
     assert rig.count("merged") == rig.count("merged_sources") == 0
 
 
-def test_what_changes_while_a_pass_is_under_way_is_seen_by_it(rig: GraphRig) -> None:
+def test_a_merge_run_includes_changes_made_while_it_runs(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     assert rig.paid is not None
     answers: list[AdmissionResult | ItemReply] = []
@@ -477,7 +469,7 @@ def test_what_changes_while_a_pass_is_under_way_is_seen_by_it(rig: GraphRig) -> 
     assert rig.count("graph_changes") == 0
 
 
-def test_what_changes_while_a_pass_is_about_to_be_published_is_seen_by_it(
+def test_a_merge_run_includes_changes_made_just_before_it_publishes(
     rig: GraphRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.put_all(krill(range(10)))
@@ -502,7 +494,7 @@ def test_what_changes_while_a_pass_is_about_to_be_published_is_seen_by_it(
 
 
 @pytest.mark.postgres
-def test_who_drops_a_chunk_waits_for_who_is_writing_what_was_merged_of_it(
+def test_dropping_a_chunk_waits_for_a_merge_that_uses_it(
     postgres_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     rig = GraphRig(postgres_url, tmp_path / "blobs", clock, paid)
@@ -523,7 +515,7 @@ def test_who_drops_a_chunk_waits_for_who_is_writing_what_was_merged_of_it(
     rig.close()
 
 
-def test_a_pass_before_a_document_is_published_leaves_its_changes_for_the_next(rig: GraphRig) -> None:
+def test_a_merge_run_leaves_the_changes_of_an_unpublished_document_for_the_next_run(rig: GraphRig) -> None:
     rig.put_all(krill(range(8)))
     rig.put("late.md", krill([77])["77.md"])
     rig.worker.run_next(1)
@@ -549,7 +541,7 @@ def test_a_pass_before_a_document_is_published_leaves_its_changes_for_the_next(r
     assert "Krill fact 77" in rig.about("krill").description
 
 
-def test_a_pass_that_failed_is_asked_for_again_only_when_something_changed(rig: GraphRig) -> None:
+def test_a_failed_merge_run_is_requested_again_only_after_a_change(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     assert rig.paid is not None
     rig.paid.always(OUT_OF_QUOTA)
@@ -567,7 +559,7 @@ def test_a_pass_that_failed_is_asked_for_again_only_when_something_changed(rig: 
     assert rig.calls() == (11, 3)
 
 
-def test_a_pass_that_would_exceed_the_budget_pays_nothing(rig: GraphRig) -> None:
+def test_a_merge_run_that_would_exceed_the_budget_pays_nothing(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     settings = replace(rig.base.settings, budget_tokens=1).to_json()
     with rig.store.database.writing(durable=False) as tx:
@@ -578,7 +570,7 @@ def test_a_pass_that_would_exceed_the_budget_pays_nothing(rig: GraphRig) -> None
     assert "Krill fact 4" in rig.about("krill").description
 
 
-def test_a_base_that_asks_no_model_merges_nothing_of_what_one_has_read_before(rig: GraphRig) -> None:
+def test_a_base_with_chat_switched_off_merges_no_earlier_extractions(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     rig.base = rig.library.bases.change(rig.base, replace(rig.base.settings, chat="none")).base
     assert request_due_merges(rig.store) == 1
@@ -591,7 +583,7 @@ def test_a_base_that_asks_no_model_merges_nothing_of_what_one_has_read_before(ri
     assert rig.calls() == (10, 0)
 
 
-def test_a_base_that_forgets_its_merging_slot_keeps_no_merged_word(rig: GraphRig) -> None:
+def test_deleting_the_merge_slot_of_a_base_deletes_its_merged_descriptions(rig: GraphRig) -> None:
     rig.put_all(krill(range(10)))
     rig.merge()
     rig.store.admit([Request(base=rig.base.key, owner=MERGING_OWNER, operation=Operation.DELETE)])

@@ -1,4 +1,4 @@
-"""The guard as a library, without any broker: ask, deliver, publish, cancel, look, be told."""
+"""The guard as a library, without a broker: request, deliver, publish, cancel, read the status, get notified."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def guard(database_url: str) -> Iterator[Guard]:
     made = Guard(
         Settings(
             database=database_url,
-            heartbeat=60 * SECOND,  # so rare that a checkpoint has to ask for itself
+            heartbeat=60 * SECOND,  # so rare that a checkpoint must read the state itself
             backoff=SECOND / 20,
             lock_held_delay=SECOND / 5,
             attempts=2,
@@ -62,9 +62,6 @@ def asked(work: Work, key: str = "project-7", **asking: Any) -> str:
     return admission.job
 
 
-# ---------------------------------------------------------------- asking
-
-
 def test_fifty_requests_at_once_make_one_job_and_forty_nine_refusals_that_name_it(cards: Work) -> None:
     with ThreadPoolExecutor(50) as pool:
         answers = list(pool.map(lambda n: cards.admit("project-7", requester=f"user-{n}", cost=0.05), range(50)))
@@ -77,7 +74,7 @@ def test_fifty_requests_at_once_make_one_job_and_forty_nine_refusals_that_name_i
     assert len({one.requester for one in refusals}) == 49
 
 
-def test_a_refusal_is_ready_to_be_a_409_with_job_and_status(cards: Work) -> None:
+def test_a_refusal_has_the_status_and_body_of_a_409_response(cards: Work) -> None:
     job = asked(cards)
     refused = cards.admit("project-7")
     assert refused.http_status is HTTPStatus.CONFLICT
@@ -92,7 +89,7 @@ def test_a_refusal_is_ready_to_be_a_409_with_job_and_status(cards: Work) -> None
     }
 
 
-def test_what_is_done_is_skipped_and_force_does_it_again(cards: Work) -> None:
+def test_finished_work_is_skipped_and_force_repeats_it(cards: Work) -> None:
     cards.perform(asked(cards), build())
     again = cards.admit("project-7")
     assert (again.verdict, again.reason, again.http_status) == (Verdict.SKIPPED, "already_indexed", HTTPStatus.OK)
@@ -106,7 +103,7 @@ def test_an_unknown_key_cannot_be_cancelled_and_is_not_indexed(cards: Work) -> N
     assert cards.history("nobody") == []
 
 
-def test_every_reason_but_the_accepted_ones_has_a_sentence(cards: Work) -> None:
+def test_a_refusal_explains_what_to_do(cards: Work) -> None:
     asked(cards)
     assert "wait for it" in cards.admit("project-7", operation="reindex").message
     assert (
@@ -115,18 +112,15 @@ def test_every_reason_but_the_accepted_ones_has_a_sentence(cards: Work) -> None:
     )
 
 
-def test_two_works_of_one_name_are_refused(guard: Guard) -> None:
+def test_two_works_with_the_same_name_are_refused(guard: Guard) -> None:
     guard.work("cards")
     with pytest.raises(BadSettings, match="already guarded"):
         guard.work("cards")
 
 
-def test_the_same_key_is_guarded_apart_in_each_work(guard: Guard) -> None:
+def test_each_work_guards_the_same_key_separately(guard: Guard) -> None:
     one, two = guard.work("one"), guard.work("two")
     assert asked(one) != asked(two)
-
-
-# ---------------------------------------------------------------- delivering
 
 
 def test_a_delivery_does_the_work_once_and_a_second_one_is_skipped(cards: Work) -> None:
@@ -158,7 +152,7 @@ def test_a_delivery_of_an_older_generation_is_skipped(cards: Work) -> None:
     assert cards.perform(new, build()).outcome is Outcome.SUCCESS
 
 
-def test_a_delivery_beside_a_living_one_is_told_to_come_back_and_harms_nobody(cards: Work) -> None:
+def test_a_delivery_during_a_running_one_is_postponed_and_disturbs_nothing(cards: Work) -> None:
     job = asked(cards)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -178,7 +172,7 @@ def test_a_delivery_beside_a_living_one_is_told_to_come_back_and_harms_nobody(ca
     assert cards.perform(job, build()).reason == "already_success"
 
 
-def test_a_delivery_that_is_over_needs_no_reconciler(
+def test_a_repeated_delivery_of_finished_work_needs_no_reconciler(
     cards: Work, guard: Guard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = asked(cards)
@@ -206,10 +200,10 @@ def test_a_delivery_of_paused_work_is_acknowledged_and_sent_again_when_it_is_res
     assert cards.perform(job, build()).outcome is Outcome.SUCCESS
 
 
-def test_a_pause_that_stops_gives_running_work_back_and_counts_no_attempt(cards: Work, guard: Guard) -> None:
+def test_a_pause_with_stop_releases_running_work_without_counting_an_attempt(cards: Work, guard: Guard) -> None:
     def interrupted(run: Run) -> str:
         guard.store.pause(stop=True)
-        threading.Event().wait(1.1)  # longer than a checkpoint trusts what it knew
+        threading.Event().wait(1.1)  # longer than a checkpoint uses its cached state
         run.checkpoint()
         return "never"
 
@@ -221,7 +215,7 @@ def test_a_pause_that_stops_gives_running_work_back_and_counts_no_attempt(cards:
     assert cards.perform(job, build()).outcome is Outcome.SUCCESS
 
 
-def test_beyond_its_quota_work_is_refused_until_tomorrow(cards: Work, guard: Guard) -> None:
+def test_work_beyond_its_quota_is_refused_until_midnight(cards: Work, guard: Guard) -> None:
     guard.store.set_quota("cards", 1)
     asked(cards)
     refused = cards.admit("project-8")
@@ -230,7 +224,7 @@ def test_beyond_its_quota_work_is_refused_until_tomorrow(cards: Work, guard: Gua
     assert "midnight UTC" in refused.message
 
 
-def test_a_delivery_for_a_key_that_is_gone_is_skipped(cards: Work, guard: Guard) -> None:
+def test_a_delivery_for_a_deleted_key_is_skipped(cards: Work, guard: Guard) -> None:
     job = asked(cards)
     store = guard.store
     store.admit([Request(base="cards", owner="project-7", operation=Operation.DELETE)])
@@ -240,7 +234,7 @@ def test_a_delivery_for_a_key_that_is_gone_is_skipped(cards: Work, guard: Guard)
     assert (done.verdict, done.reason) == ("skipped", "deleted")
 
 
-def test_what_is_being_deleted_is_served_to_nobody(cards: Work, guard: Guard) -> None:
+def test_a_key_that_is_being_deleted_is_not_served(cards: Work, guard: Guard) -> None:
     cards.perform(asked(cards), build())
     assert cards.served("project-7") is not None
     guard.store.admit([Request(base="cards", owner="project-7", operation=Operation.DELETE)])
@@ -248,7 +242,7 @@ def test_what_is_being_deleted_is_served_to_nobody(cards: Work, guard: Guard) ->
     assert cards.served("project-7") is None
 
 
-def test_work_whose_key_goes_while_it_runs_is_skipped(cards: Work, guard: Guard) -> None:
+def test_work_whose_key_is_deleted_while_it_runs_is_skipped(cards: Work, guard: Guard) -> None:
     store = guard.store
 
     def work(_run: Run) -> str:
@@ -259,7 +253,7 @@ def test_work_whose_key_goes_while_it_runs_is_skipped(cards: Work, guard: Guard)
     assert (done.verdict, done.outcome) == ("skipped", Outcome.DELETED)
 
 
-def test_a_lock_held_elsewhere_turns_a_delivery_away_before_it_claims(database_url: str, valkey: Valkey) -> None:
+def test_an_early_lock_held_elsewhere_refuses_a_delivery_before_it_claims(database_url: str, valkey: Valkey) -> None:
     guard = Guard(Settings(database=database_url), lock=EarlyLock(valkey.url))
     cards = guard.work("cards")
     job = asked(cards)
@@ -277,13 +271,13 @@ def test_a_lock_held_elsewhere_turns_a_delivery_away_before_it_claims(database_u
 
 
 @pytest.mark.parametrize("nothing", [None, "skipped", {"status": "skipped"}, {"verdict": "skipped", "why": "?"}])
-def test_work_that_produced_nothing_after_its_guard_passed_has_failed(cards: Work, nothing: Any) -> None:
+def test_work_that_was_admitted_but_returns_no_result_has_failed(cards: Work, nothing: Any) -> None:
     done = cards.perform(asked(cards), lambda _run: nothing)
     assert (done.outcome, done.reason) == (Outcome.FAILED, "no_result")
     assert cards.status("project-7").status is Status.FAILED
 
 
-def test_a_passing_failure_is_tried_again_and_one_too_many_is_the_end(cards: Work) -> None:
+def test_a_transient_failure_is_retried_until_the_attempts_are_used_up(cards: Work) -> None:
     def work(_run: Run) -> str:
         raise Transient("rate_limited")
 
@@ -296,7 +290,7 @@ def test_a_passing_failure_is_tried_again_and_one_too_many_is_the_end(cards: Wor
     assert (last.verdict, last.outcome, last.reason) == ("done", Outcome.FAILED, "rate_limited")
 
 
-def test_an_error_nobody_knows_is_kept_with_its_type_and_tried_again(cards: Work) -> None:
+def test_an_unexpected_error_is_stored_with_its_type_and_retried(cards: Work) -> None:
     def work(_run: Run) -> str:
         raise ValueError("what is this?")
 
@@ -306,7 +300,7 @@ def test_an_error_nobody_knows_is_kept_with_its_type_and_tried_again(cards: Work
     assert error.params == {"type": "ValueError", "message": "what is this?"}
 
 
-def test_a_failure_for_good_is_tried_once(cards: Work) -> None:
+def test_a_permanent_failure_is_not_retried(cards: Work) -> None:
     def work(_run: Run) -> str:
         raise Permanent("quota_exhausted", "The provider's quota is used up.")
 
@@ -316,7 +310,7 @@ def test_a_failure_for_good_is_tried_once(cards: Work) -> None:
     assert error.code == "quota_exhausted"
 
 
-def test_a_providers_error_is_stored_by_category(cards: Work) -> None:
+def test_a_provider_error_is_stored_by_category_without_its_text(cards: Work) -> None:
     class Refused(Exception):
         status_code = 401
 
@@ -328,9 +322,6 @@ def test_a_providers_error_is_stored_by_category(cards: Work) -> None:
     assert "sk-secret" not in str(cards.status("project-7").error)
 
 
-# ---------------------------------------------------------------- stopping
-
-
 def test_a_change_stops_the_older_run_at_its_next_checkpoint(cards: Work) -> None:
     old = asked(cards, operation="change", fingerprint="one")
     begun, changed = threading.Event(), threading.Event()
@@ -339,7 +330,7 @@ def test_a_change_stops_the_older_run_at_its_next_checkpoint(cards: Work) -> Non
     def work(run: Run) -> str:
         begun.set()
         assert changed.wait(PATIENCE_SECONDS)
-        threading.Event().wait(1.1)  # longer than a checkpoint trusts what it knew
+        threading.Event().wait(1.1)  # longer than a checkpoint uses its cached state
         run.checkpoint()
         reached.append("behind the checkpoint")
         return "old"
@@ -378,7 +369,7 @@ def test_a_cancel_from_another_process_stops_the_run(guard: Guard, database_url:
     assert (stopped.verdict, stopped.outcome) == ("skipped", Outcome.CANCELLED)
     other.close()
     assert cards.status("project-7").status is Status.NOT_INDEXED
-    assert asked(cards)  # nothing stands in the way of the next
+    assert asked(cards)  # the next request is accepted
 
 
 def test_progress_is_seen_while_the_work_runs(cards: Work) -> None:
@@ -396,9 +387,6 @@ def test_progress_is_seen_while_the_work_runs(cards: Work) -> None:
     (standing,) = seen
     assert standing.status is Status.INDEXING
     assert (standing.progress.stage, standing.progress.done, standing.progress.total) == ("embedding", 5, 9)
-
-
-# ---------------------------------------------------------------- publishing
 
 
 @pytest.fixture
@@ -419,7 +407,7 @@ def write(connection: Any, body: str) -> None:
     connection.execute(text("INSERT INTO answers VALUES (:body)"), {"body": body})
 
 
-def test_rows_and_result_are_kept_together(cards: Work, rows: Callable[[], list[str]]) -> None:
+def test_rows_and_result_are_committed_together(cards: Work, rows: Callable[[], list[str]]) -> None:
     def work(run: Run) -> None:
         with run.commit() as connection:
             write(connection, "forty-two")
@@ -429,7 +417,7 @@ def test_rows_and_result_are_kept_together(cards: Work, rows: Callable[[], list[
     assert cards.history("project-7")[0].outcome is Outcome.SUCCESS
 
 
-def test_rows_that_fail_take_the_result_with_them(cards: Work, rows: Callable[[], list[str]]) -> None:
+def test_an_error_while_writing_rows_also_discards_the_result(cards: Work, rows: Callable[[], list[str]]) -> None:
     def work(run: Run) -> None:
         with run.commit() as connection:
             write(connection, "half")
@@ -440,7 +428,7 @@ def test_rows_that_fail_take_the_result_with_them(cards: Work, rows: Callable[[]
     assert cards.served("project-7") is None
 
 
-def test_what_comes_after_the_commit_cannot_undo_it(cards: Work, rows: Callable[[], list[str]]) -> None:
+def test_an_error_after_the_commit_cannot_undo_it(cards: Work, rows: Callable[[], list[str]]) -> None:
     def work(run: Run) -> None:
         with run.commit() as connection:
             write(connection, "kept")
@@ -450,7 +438,7 @@ def test_what_comes_after_the_commit_cannot_undo_it(cards: Work, rows: Callable[
     assert rows() == ["kept"]
 
 
-def test_a_replaced_run_cannot_commit_and_writes_no_row(cards: Work, rows: Callable[[], list[str]]) -> None:
+def test_a_superseded_run_cannot_commit_and_writes_no_row(cards: Work, rows: Callable[[], list[str]]) -> None:
     refused: list[StaleLease] = []
 
     def work(run: Run) -> None:
@@ -495,7 +483,7 @@ def test_a_transaction_of_the_app_itself_publishes_when_it_commits(postgres_url:
     guard.close()
 
 
-def test_on_sqlite_a_foreign_transaction_is_refused_with_what_to_do(sqlite_url: str) -> None:
+def test_on_sqlite_a_transaction_of_the_app_is_refused_with_a_hint(sqlite_url: str) -> None:
     guard = Guard(Settings(database=sqlite_url, attempts=1))
     cards = guard.work("cards")
     engine = create_engine(sqlite_url)
@@ -515,10 +503,7 @@ def test_on_sqlite_a_foreign_transaction_is_refused_with_what_to_do(sqlite_url: 
     guard.close()
 
 
-# ---------------------------------------------------------------- the end is told
-
-
-def test_the_end_of_every_job_is_told_when_the_next_may_be_asked_for(guard: Guard) -> None:
+def test_on_finished_is_called_for_every_job_when_the_next_can_be_requested(guard: Guard) -> None:
     told: list[Finished] = []
 
     def on_finished(end: Finished) -> None:
@@ -537,7 +522,7 @@ def test_the_end_of_every_job_is_told_when_the_next_may_be_asked_for(guard: Guar
     assert guard.store.list_unreported_jobs("cards", 10) == []
 
 
-def test_a_teller_that_fails_is_called_again_by_the_reconciler(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reconciler_repeats_a_failed_on_finished_callback(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
     def on_finished(end: Finished) -> None:
@@ -554,7 +539,7 @@ def test_a_teller_that_fails_is_called_again_by_the_reconciler(guard: Guard, mon
     assert calls == [job, job]
 
 
-def test_nobody_is_told_of_a_job_that_goes_on(guard: Guard) -> None:
+def test_on_finished_is_not_called_for_a_postponed_job(guard: Guard) -> None:
     told: list[Finished] = []
     work = guard.work("cards", on_finished=told.append)
 
@@ -565,7 +550,7 @@ def test_nobody_is_told_of_a_job_that_goes_on(guard: Guard) -> None:
     assert told == []
 
 
-def test_an_end_that_nobody_listens_to_any_more_is_left_untold(
+def test_a_guard_without_a_callback_leaves_finished_jobs_unreported(
     guard: Guard, database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked(guard.work("cards", on_finished=lambda _end: None))
@@ -578,9 +563,7 @@ def test_an_end_that_nobody_listens_to_any_more_is_left_untold(
     assert len(guard.store.list_unreported_jobs("cards", 10)) == 1
 
 
-def test_a_cancelled_and_a_superseded_job_are_told_by_the_reconciler(
-    guard: Guard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reconciler_reports_cancelled_and_superseded_jobs(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Outcome] = []
     work = guard.work("cards", on_finished=lambda end: told.append(end.outcome))
     asked(work, operation="change", fingerprint="one")
@@ -590,8 +573,6 @@ def test_a_cancelled_and_a_superseded_job_are_told_by_the_reconciler(
     guard.reconcile()
     assert sorted(told) == [Outcome.CANCELLED, Outcome.SUPERSEDED]
 
-
-# ---------------------------------------------------------------- processes
 
 FORKING = """
 import os, sys
@@ -615,7 +596,7 @@ print("both")
 """
 
 
-def test_a_child_of_a_fork_has_connections_of_its_own(database_url: str) -> None:
+def test_a_forked_child_has_its_own_connections(database_url: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING, database_url], capture_output=True, text=True, check=False
     )
@@ -632,7 +613,7 @@ def test_a_store_belongs_to_the_process_that_opened_it(guard: Guard, monkeypatch
     mine.close()
 
 
-def test_the_address_alone_is_enough_and_the_rest_comes_from_the_environment(
+def test_a_guard_needs_only_an_address_and_reads_other_settings_from_the_environment(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_LEASE", "7m")
@@ -641,7 +622,7 @@ def test_the_address_alone_is_enough_and_the_rest_comes_from_the_environment(
     assert Guard().settings.database == "sqlite:///elsewhere.db"
 
 
-def test_a_process_opens_its_store_once_and_the_slower_of_two_threads_closes_its_own(
+def test_two_threads_that_open_the_store_concurrently_share_one_and_close_the_other(
     guard: Guard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard.close()

@@ -1,4 +1,4 @@
-"""Rows of an existing table become known to the guard, by the command that people run."""
+"""Adoption: the guard takes over rows of an existing table, through the library and the command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def guard(database_url: str) -> Iterator[Guard]:
 
 @pytest.fixture
 def source(database_url: str) -> AdoptionSource:
-    """The table of an app, in the same database."""
+    """Create the table of an app in the same database."""
     engine = create_engine(database_url)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE documents (id INTEGER PRIMARY KEY, is_active BOOLEAN, state TEXT)"))
@@ -50,7 +50,7 @@ def source(database_url: str) -> AdoptionSource:
     return AdoptionSource(database=database_url, table="documents")
 
 
-def test_active_rows_are_done_and_the_rest_is_not_indexed(guard: Guard, source: AdoptionSource) -> None:
+def test_active_rows_become_success_and_the_others_stay_not_indexed(guard: Guard, source: AdoptionSource) -> None:
     assert adopt(guard, "index", source) == AdoptionResult(success=len(DONE), not_indexed=ROWS - len(DONE), known=0)
     work = guard.works["index"]
     assert {work.status(str(number)).status for number in DONE[:5]} == {Status.SUCCESS}
@@ -60,18 +60,18 @@ def test_active_rows_are_done_and_the_rest_is_not_indexed(guard: Guard, source: 
     assert work.history("0")[0].cause == "adopted"
 
 
-def test_nobody_is_sent_to_do_what_was_adopted(guard: Guard, source: AdoptionSource) -> None:
+def test_adopted_rows_start_no_work(guard: Guard, source: AdoptionSource) -> None:
     adopt(guard, "index", source)
     assert guard.store.claim_next(("index",), "anybody", 10) == []
     assert guard.store.find_unrung("index", 10).slots == []
 
 
-def test_adopting_again_finds_everything_known(guard: Guard, source: AdoptionSource) -> None:
+def test_a_second_adoption_reports_all_rows_as_known(guard: Guard, source: AdoptionSource) -> None:
     adopt(guard, "index", source)
     assert adopt(guard, "index", source) == AdoptionResult(success=0, not_indexed=ROWS - len(DONE), known=len(DONE))
 
 
-def test_what_the_guard_already_works_on_is_left_alone(guard: Guard, source: AdoptionSource) -> None:
+def test_adoption_does_not_change_keys_that_the_guard_already_knows(guard: Guard, source: AdoptionSource) -> None:
     work = guard.works["index"]
     running = work.admit("0")
     failed = work.admit("3")
@@ -84,7 +84,7 @@ def test_what_the_guard_already_works_on_is_left_alone(guard: Guard, source: Ado
     assert work.status("3").generation == 1
 
 
-def test_one_who_came_between_the_look_and_the_write_is_left_alone(
+def test_adoption_does_not_change_a_key_that_was_requested_meanwhile(
     guard: Guard, source: AdoptionSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = guard.works["index"]
@@ -100,7 +100,7 @@ def test_one_who_came_between_the_look_and_the_write_is_left_alone(
     assert work.status("0").status is Status.QUEUED
 
 
-def test_stopped_in_the_middle_it_goes_on_where_it_was(
+def test_an_interrupted_adoption_continues_where_it_stopped(
     guard: Guard, source: AdoptionSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = iter(range(100))
@@ -125,7 +125,7 @@ def test_a_dry_run_counts_and_writes_nothing(guard: Guard, source: AdoptionSourc
     assert guard.store.events() == []
 
 
-def test_a_condition_may_be_any_the_table_can_answer(guard: Guard, source: AdoptionSource) -> None:
+def test_any_sql_condition_of_the_table_can_select_the_active_rows(guard: Guard, source: AdoptionSource) -> None:
     by_state = AdoptionSource(database=source.database, table="documents", active="state = 'done'")
     assert adopt(guard, "index", by_state).success == len(DONE)
 
@@ -133,14 +133,14 @@ def test_a_condition_may_be_any_the_table_can_answer(guard: Guard, source: Adopt
 @pytest.mark.parametrize(
     ("table", "key", "active"), [("nothing", "id", "1=1"), ("documents", "isbn", "1=1"), ("documents", "id", "???")]
 )
-def test_a_table_that_cannot_be_read_is_told_with_its_name(
+def test_an_unreadable_table_is_named_in_the_error(
     guard: Guard, source: AdoptionSource, table: str, key: str, active: str
 ) -> None:
     with pytest.raises(BadRequest, match=f"The table '{table}' cannot be read"):
         adopt(guard, "index", AdoptionSource(database=source.database, table=table, key=key, active=active))
 
 
-def test_a_column_that_is_no_key_is_refused(guard: Guard, source: AdoptionSource) -> None:
+def test_a_column_that_is_not_unique_is_refused_as_a_key(guard: Guard, source: AdoptionSource) -> None:
     with pytest.raises(BadRequest, match="name the primary key"):
         adopt(guard, "index", AdoptionSource(database=source.database, table="documents", key="state"))
 
@@ -155,12 +155,9 @@ def test_a_row_without_a_key_is_refused(guard: Guard, source: AdoptionSource) ->
         adopt(guard, "index", AdoptionSource(database=source.database, table="loose"))
 
 
-def test_an_address_that_is_none_is_refused(guard: Guard) -> None:
+def test_an_invalid_database_address_is_refused(guard: Guard) -> None:
     with pytest.raises(BadRequest, match="not the address"):
         adopt(guard, "index", AdoptionSource(database="nonsense", table="documents"))
-
-
-# ---------------------------------------------------------------- the command
 
 
 def holdfast(*arguments: str, folder: Path, database: str) -> subprocess.CompletedProcess[str]:
@@ -176,7 +173,7 @@ def holdfast(*arguments: str, folder: Path, database: str) -> subprocess.Complet
     )
 
 
-def test_the_command_adopts_and_says_what_it_did(source: AdoptionSource, tmp_path: Path) -> None:
+def test_the_command_adopts_and_prints_a_summary(source: AdoptionSource, tmp_path: Path) -> None:
     asked = ("adopt", "shop:guard", "index", "--source", source.database, "--table", "documents")
     dry = holdfast(*asked, "--dry-run", folder=tmp_path, database=source.database)
     assert f"{len(DONE)} active rows would be adopted as success" in dry.stdout
@@ -205,14 +202,14 @@ def test_the_command_explains_what_it_cannot_find(
     assert "Traceback" not in ran.stderr
 
 
-def test_one_pass_of_the_reconciler_ends_by_itself(tmp_path: Path, sqlite_url: str) -> None:
+def test_reconcile_with_once_ends_after_one_pass(tmp_path: Path, sqlite_url: str) -> None:
     assert holdfast("reconcile", "shop:guard", "--once", folder=tmp_path, database=sqlite_url).returncode == 0
     broken = holdfast("reconcile", "shop:guard", "--once", folder=tmp_path, database="sqlite:////no/such/folder/x.db")
     assert broken.returncode == 1
     assert "Check that its folder exists" in broken.stderr
 
 
-def test_the_guard_is_small(tmp_path: Path) -> None:
+def test_the_guard_imports_few_packages(tmp_path: Path) -> None:
     seen = subprocess.run(
         [
             sys.executable,
@@ -225,7 +222,8 @@ def test_the_guard_is_small(tmp_path: Path) -> None:
         check=True,
     ).stdout.split()
     assert "sqlalchemy" in seen
-    compiled = {name for name in seen if name.startswith("_")} | {"cython_runtime"}  # parts of SQLAlchemy, and our path
+    # Modules of SQLAlchemy and of our import path.
+    compiled = {name for name in seen if name.startswith("_")} | {"cython_runtime"}
     assert set(seen) - set(sys.stdlib_module_names) - compiled <= {
         "holdfast",
         "lazy_loader",

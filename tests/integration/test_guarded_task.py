@@ -1,6 +1,6 @@
-"""The decorator, task by task: requests, deliveries and what is sent, on Celery's own in-memory broker.
+"""The Celery decorator: requests, deliveries and sent messages, on Celery's in-memory broker.
 
-Deliveries are made with `apply`, which runs a task here and now; what was sent is read from the broker's queue.
+The tests deliver with `apply`, which runs a task in the same thread, and read sent messages from the queue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SECOND = timedelta(seconds=1)
 def app() -> Iterator[Celery]:
     made = Celery("shop", broker="memory://", set_as_current=False)
     yield made
-    sent(made)  # the broker's memory outlives the app
+    sent(made)  # empties the queue, because the in-memory broker outlives the app
     made.close()
 
 
@@ -48,7 +48,7 @@ def guard(sqlite_url: str) -> Iterator[Guard]:
 
 
 def sent(app: Celery, queue: str = "celery") -> list[Any]:
-    """Take all messages from a queue of the broker."""
+    """Take all messages from a queue."""
     found = []
     with app.connection_for_read() as connection, connection.SimpleQueue(queue) as waiting:
         while waiting.qsize():
@@ -74,9 +74,6 @@ def index(app: Celery, guard: Guard) -> GuardedTask:
     return index
 
 
-# ---------------------------------------------------------------- asking
-
-
 def test_a_request_is_admitted_and_sent_under_the_id_of_its_job(app: Celery, guard: Guard, index: GuardedTask) -> None:
     result = index.delay("doc", text="new")
     assert result.admission.accepted
@@ -85,14 +82,14 @@ def test_a_request_is_admitted_and_sent_under_the_id_of_its_job(app: Celery, gua
     assert message.payload[0:2] == [["doc"], {"text": "new"}]
 
 
-def test_a_second_click_sends_nothing_and_gets_the_same_id(app: Celery, index: GuardedTask) -> None:
+def test_a_duplicate_request_sends_nothing_and_returns_the_same_id(app: Celery, index: GuardedTask) -> None:
     first, second = index.delay("doc"), index.delay("doc")
     assert second.id == first.id
     assert (second.admission.verdict, second.admission.job) == ("joined", first.id)
     assert len(sent(app)) == 1
 
 
-def test_what_is_done_is_skipped_and_names_the_job_that_did_it(app: Celery, index: GuardedTask) -> None:
+def test_finished_work_is_skipped_and_the_reply_names_its_job(app: Celery, index: GuardedTask) -> None:
     first = index.delay("doc")
     index.apply(("doc",), task_id=first.id)
     again = index.delay("doc")
@@ -100,7 +97,7 @@ def test_what_is_done_is_skipped_and_names_the_job_that_did_it(app: Celery, inde
     assert len(sent(app)) == 1
 
 
-def test_a_call_may_say_what_it_means_who_asks_and_what_it_costs(app: Celery, guard: Guard, index: GuardedTask) -> None:
+def test_a_call_can_pass_operation_requester_priority_and_cost(app: Celery, guard: Guard, index: GuardedTask) -> None:
     first = index.apply_async(("doc",), operation="change", fingerprint="one", requester="ann", priority=2)
     index.apply_async(("doc",), operation="change", fingerprint="one", requester="bob", cost=0.5, cause="sync")
     newer = index.apply_async(("doc",), operation="change", fingerprint="two")
@@ -112,18 +109,18 @@ def test_a_call_may_say_what_it_means_who_asks_and_what_it_costs(app: Celery, gu
     assert len(sent(app)) == 2
 
 
-def test_a_request_that_cannot_be_met_says_so_and_sends_nothing(app: Celery, index: GuardedTask) -> None:
+def test_a_rejected_request_returns_the_reason_and_sends_nothing(app: Celery, index: GuardedTask) -> None:
     refused = index.apply_async(("nobody",), operation="retry")
     assert (refused.admission.verdict, refused.admission.reason) == ("rejected", "unknown_owner")
     assert sent(app) == []
 
 
-def test_the_key_is_found_wherever_the_caller_puts_it(index: GuardedTask) -> None:
+def test_the_key_can_be_positional_or_a_keyword(index: GuardedTask) -> None:
     ways = [index.delay("doc"), index.delay(document="doc"), index.apply_async(kwargs={"document": "doc"})]
     assert len({way.id for way in ways}) == 1
 
 
-def test_a_cancel_is_no_request_for_work(index: GuardedTask) -> None:
+def test_cancel_is_refused_as_an_operation_of_a_task(index: GuardedTask) -> None:
     with pytest.raises(BadRequest, match="use `cancel` of the work"):
         index.apply_async(("doc",), operation="cancel")
 
@@ -141,7 +138,7 @@ def test_a_call_without_its_key_is_refused(index: GuardedTask) -> None:
         index.delay()
 
 
-def test_a_key_that_is_no_parameter_is_refused_when_the_module_is_loaded(app: Celery, guard: Guard) -> None:
+def test_a_key_that_is_not_a_parameter_is_refused_at_import_time(app: Celery, guard: Guard) -> None:
     with pytest.raises(BadSettings, match="has no parameter 'isbn'"):
 
         @guarded(app, guard, key="isbn")
@@ -149,13 +146,15 @@ def test_a_key_that_is_no_parameter_is_refused_when_the_module_is_loaded(app: Ce
             return document
 
 
-def test_arguments_that_cannot_be_kept_are_refused_before_anything_is_written(guard: Guard, index: GuardedTask) -> None:
+def test_arguments_that_cannot_be_stored_are_refused_before_anything_is_written(
+    guard: Guard, index: GuardedTask
+) -> None:
     with pytest.raises(BadRequest, match="Pass ids and texts instead of objects"):
         index.delay("doc", text=object())
     assert guard.works["index"].status("doc").status is Status.NOT_INDEXED
 
 
-def test_a_broker_that_is_away_loses_no_request(
+def test_an_unavailable_broker_loses_no_request(
     app: Celery, guard: Guard, index: GuardedTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: Any, **__: Any) -> None:
@@ -171,9 +170,6 @@ def test_a_broker_that_is_away_loses_no_request(
     (message,) = sent(app)
     assert message.headers["id"] == result.id
     assert message.payload[0:2] == [["doc"], {"text": "late"}]
-
-
-# ---------------------------------------------------------------- sending again
 
 
 def test_a_message_that_was_just_sent_is_not_sent_again(app: Celery, sqlite_url: str) -> None:
@@ -200,7 +196,7 @@ def test_a_message_is_sent_again_to_the_queue_it_was_sent_to(app: Celery, guard:
     assert sent(app) == []
 
 
-def test_a_job_that_was_not_asked_for_through_its_task_is_not_guessed_at(
+def test_a_job_that_was_not_requested_through_its_task_is_not_sent(
     app: Celery, guard: Guard, caplog: pytest.LogCaptureFixture
 ) -> None:
     @guarded(app, guard, key="document", name="index")
@@ -213,7 +209,7 @@ def test_a_job_that_was_not_asked_for_through_its_task_is_not_guessed_at(
     assert [record.message.split()[0] for record in caplog.records] == ["message.unknown"]
 
 
-def test_work_without_a_carrier_is_left_to_whoever_asked(guard: Guard) -> None:
+def test_work_without_a_task_is_not_sent_by_the_reconciler(guard: Guard) -> None:
     work = guard.work("bare")
     work.admit("doc")
     guard.reconcile()
@@ -231,10 +227,7 @@ def test_beat_runs_the_reconciler(app: Celery, guard: Guard, index: GuardedTask)
     assert len(sent(app)) == 1
 
 
-# ---------------------------------------------------------------- delivering
-
-
-def test_a_delivery_does_the_work_and_a_second_one_says_why_not(index: GuardedTask) -> None:
+def test_a_delivery_does_the_work_and_a_second_one_returns_the_reason(index: GuardedTask) -> None:
     job = index.delay("doc").id
     done = index.apply(("doc",), task_id=job).get()
     assert done == {"verdict": "done", "reason": "success", "outcome": "success", "value": "doc: built"}
@@ -242,11 +235,11 @@ def test_a_delivery_does_the_work_and_a_second_one_says_why_not(index: GuardedTa
     assert (again["verdict"], again["reason"]) == ("skipped", "already_success")
 
 
-def test_a_message_of_nobodys_job_is_skipped(index: GuardedTask) -> None:
+def test_a_message_of_an_unknown_job_is_skipped(index: GuardedTask) -> None:
     assert index.apply(("doc",), task_id="stranger").get()["reason"] == "unknown_job"
 
 
-def test_work_that_failed_for_good_is_shown_as_failed(index: GuardedTask) -> None:
+def test_a_permanent_failure_makes_the_celery_task_fail(index: GuardedTask) -> None:
     job = index.delay("doc", text="permanent").id
     with pytest.raises(GuardedWorkFailed, match="bad_file"):
         index.apply(("doc", "permanent"), task_id=job).get()
@@ -255,10 +248,10 @@ def test_work_that_failed_for_good_is_shown_as_failed(index: GuardedTask) -> Non
         index.apply(("empty", "nothing"), task_id=other).get()
 
 
-def test_a_passing_failure_puts_the_message_back(app: Celery, index: GuardedTask) -> None:
+def test_a_transient_failure_sends_the_message_again_later(app: Celery, index: GuardedTask) -> None:
     job = index.delay("doc", text="transient").id
     sent(app)
-    # However often it met a held lock before: only that is counted, and not this.
+    # `retries` counts only held locks, so a transient failure resets it to zero.
     postponed = index.apply(("doc",), {"text": "transient"}, task_id=job, retries=3).get()
     assert (postponed["verdict"], postponed["reason"]) == ("postponed", "rate_limited")
     (message,) = sent(app)
@@ -268,7 +261,7 @@ def test_a_passing_failure_puts_the_message_back(app: Celery, index: GuardedTask
 
 
 def hold(app: Celery, guard: Guard) -> tuple[str, threading.Event, threading.Thread, GuardedTask]:
-    """Let a run hold its key until it is told to go on."""
+    """Start a run that holds its key until the event is set."""
     begun, go_on = threading.Event(), threading.Event()
 
     @guarded(app, guard, key="document", name="slow")
@@ -284,7 +277,7 @@ def hold(app: Celery, guard: Guard) -> tuple[str, threading.Event, threading.Thr
     return job, go_on, thread, slow
 
 
-def test_a_held_lock_puts_the_message_back_and_counts(app: Celery, guard: Guard) -> None:
+def test_a_held_lock_sends_the_message_again_a_limited_number_of_times(app: Celery, guard: Guard) -> None:
     job, go_on, thread, slow = hold(app, guard)
     sent(app)
     held = slow.apply(("doc",), task_id=job, retries=1).get()
@@ -300,6 +293,6 @@ def test_a_held_lock_puts_the_message_back_and_counts(app: Celery, guard: Guard)
     assert guard.works["slow"].status("doc").status is Status.SUCCESS
 
 
-def test_the_call_is_kept_as_plain_json(guard: Guard, index: GuardedTask) -> None:
+def test_the_call_is_stored_as_plain_json(guard: Guard, index: GuardedTask) -> None:
     job = guard.store.job(index.delay("doc", text="kept").id)
     assert json.loads(job.payload or "") == {"args": ["doc"], "kwargs": {"text": "kept"}, "options": {}}

@@ -1,4 +1,4 @@
-"""Leases while work runs: kept, lost, given back; and work that stops when it must."""
+"""Heartbeats: leases are renewed, lost and released, and work stops at the next checkpoint after a loss."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture
 def store(store: SqlStore) -> SqlStore:
-    """A store on each database, with one document that waits for a worker."""
+    """Return a store on each database with one queued document."""
     add(store, "doc")
     return store
 
@@ -48,7 +48,7 @@ def cards(store: SqlStore, owner: str = "doc") -> Slot:
 
 
 def stopped_by(store: SqlStore | Meddling, clock: FakeClock, before: Callable[[Task, Heartbeat], None]) -> StopWork:
-    """Work until the checkpoint after `before` and return what stopped it."""
+    """Run a build, call `before` between two checkpoints, and return the exception that stopped the second."""
     stops: list[StopWork] = []
 
     def build(task: Task) -> BuildResult:
@@ -67,13 +67,10 @@ def stopped_by(store: SqlStore | Meddling, clock: FakeClock, before: Callable[[T
     return stops[0]
 
 
-# ---------------------------------------------------------------- kept
-
-
 def test_a_heartbeat_keeps_the_lease_and_writes_the_progress(store: SqlStore, clock: FakeClock) -> None:
     def build(task: Task) -> BuildResult:
         for done in range(1, 6):
-            clock.advance(100 * SECOND)  # five times, far past the first lease
+            clock.advance(100 * SECOND)  # five times, far longer than the first lease
             task.checkpoint(stage="embed", step=2, steps=3, done=done, total=5)
             executor.heartbeat.beat()
             assert worker(store, clock, holder="thief").run_next(1) == 0
@@ -106,11 +103,11 @@ def test_progress_never_goes_back_within_a_generation(store: SqlStore, clock: Fa
     assert cards(store).progress == Progress()
 
 
-def test_progress_that_is_noted_while_a_beat_is_under_way_goes_with_the_next(store: SqlStore, clock: FakeClock) -> None:
+def test_progress_recorded_during_a_heartbeat_is_written_by_the_next(store: SqlStore, clock: FakeClock) -> None:
     notes = iter([1, 2])
 
     def extend(beats: object) -> None:
-        for done in notes:  # the work goes on while the statement is on its way
+        for done in notes:  # progress arrives while the statement is being executed
             executor.heartbeat.record_progress(tasks[0].ticket, Progress(done=done))
             break
         store.extend(beats)  # type: ignore[arg-type]
@@ -129,7 +126,7 @@ def test_progress_that_is_noted_while_a_beat_is_under_way_goes_with_the_next(sto
     assert cards(store).state is SlotState.READY
 
 
-def test_the_thread_of_a_heartbeat_outlives_its_errors(database_url: str) -> None:
+def test_the_heartbeat_thread_survives_errors(database_url: str) -> None:
     rules = Rules(heartbeat=timedelta(milliseconds=5))
     real = open_store(database_url, rules=rules, clock=SystemClock())
     add(real, "doc")
@@ -161,18 +158,18 @@ def test_the_progress_of_long_work_is_written_between_renewals(store: SqlStore, 
             executor.heartbeat.flush_progress()
             seen.append((cards(store).done, cards(store).until or 0))
             clock.advance(SECOND)
-        executor.heartbeat.flush_progress()  # nothing has moved
+        executor.heartbeat.flush_progress()  # no progress since the last write
         seen.append((cards(store).done, cards(store).until or 0))
         return BuildResult()
 
     executor = worker(store, clock, build)
     executor.run_next(1)
     done, until_when = zip(*seen, strict=True)
-    assert done == (0, 2, 3, 3)  # what takes less than a second is not written
+    assert done == (0, 2, 3, 3)  # the first value is not written within the first second
     assert until_when[0] < until_when[1] < until_when[2] == until_when[3]
 
 
-def test_the_thread_of_a_heartbeat_tells_long_before_it_renews(database_url: str, monkeypatch: Any) -> None:
+def test_the_heartbeat_thread_writes_progress_long_before_it_renews(database_url: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "PROGRESS_SECONDS", 0.01)
     real = open_store(database_url, rules=Rules(), clock=SystemClock())
     add(real, "doc")
@@ -187,12 +184,9 @@ def test_the_thread_of_a_heartbeat_tells_long_before_it_renews(database_url: str
     real.close()
 
 
-# ---------------------------------------------------------------- lost
-
-
-def test_whoever_lost_the_lease_stops_at_the_next_checkpoint(store: SqlStore, clock: FakeClock) -> None:
+def test_a_worker_that_lost_its_lease_stops_at_the_next_checkpoint(store: SqlStore, clock: FakeClock) -> None:
     def lose(_task: Task, heartbeat: Heartbeat) -> None:
-        clock.jump(121 * SECOND)  # the database's time passed; the worker's own clock did not see it
+        clock.jump(121 * SECOND)  # the wall clock jumps, but the monotonic clock of the worker does not
         assert worker(store, clock, holder="other").run_next(1) == 1
         heartbeat.beat()
 
@@ -201,14 +195,14 @@ def test_whoever_lost_the_lease_stops_at_the_next_checkpoint(store: SqlStore, cl
     assert (cards(store).state, cards(store).fence, cards(store).attempts) == (SlotState.READY, 2, 2)
 
 
-def test_whoever_cannot_renew_stops_before_the_lease_can_end(store: SqlStore, clock: FakeClock) -> None:
+def test_a_worker_that_cannot_renew_stops_before_its_lease_expires(store: SqlStore, clock: FakeClock) -> None:
     away = Meddling(store, extend=raises(StoreUnavailable("the database is away")))
     patience = store.rules.renewal_timeout
 
     def wait(task: Task, heartbeat: Heartbeat) -> None:
         clock.advance(patience - SECOND)
         heartbeat.beat()
-        task.checkpoint()  # there is still time
+        task.checkpoint()  # the lease can still be renewed
         clock.advance(SECOND)
         heartbeat.beat()
         assert (cards(store).until or 0) > clock.now()
@@ -218,7 +212,7 @@ def test_whoever_cannot_renew_stops_before_the_lease_can_end(store: SqlStore, cl
     assert (cards(store).state, cards(store).attempts) == (SlotState.QUEUED, 1)
 
 
-def test_a_jump_of_the_wall_clock_stops_nobody(store: SqlStore, clock: FakeClock) -> None:
+def test_a_jump_of_the_wall_clock_stops_no_worker(store: SqlStore, clock: FakeClock) -> None:
     def build(task: Task) -> BuildResult:
         for jump in (timedelta(days=400), timedelta(days=-800)):
             clock.jump(jump)
@@ -233,14 +227,14 @@ def test_a_superseded_worker_frees_the_slot_for_the_new_generation(store: SqlSto
     def supersede(_task: Task, heartbeat: Heartbeat) -> None:
         answer = store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])[0]
         assert (answer.verdict, answer.generation) == ("accepted", 2)
-        assert worker(store, clock, holder="other").run_next(1) == 0  # the lease is not free yet
+        assert worker(store, clock, holder="other").run_next(1) == 0  # the old worker still holds the lease
         heartbeat.beat()
 
     job = cards(store).job
     assert str(stopped_by(store, clock, supersede)) == "lease_lost"
     assert store.job(job).outcome is Outcome.SUPERSEDED
     assert (cards(store).state, cards(store).holder, cards(store).attempts) == (SlotState.QUEUED, None, 0)
-    assert worker(store, clock, holder="other").run_next(1) == 1  # no time has passed
+    assert worker(store, clock, holder="other").run_next(1) == 1  # without waiting for the lease to expire
     assert cards(store).built == 2
 
 
@@ -263,7 +257,7 @@ def test_a_superseded_worker_is_refused_at_its_next_write(store: SqlStore, clock
     assert cards(store).built == 2
 
 
-def test_a_cancel_from_elsewhere_stops_the_work(store: SqlStore, clock: FakeClock) -> None:
+def test_a_cancel_by_another_caller_stops_the_work(store: SqlStore, clock: FakeClock) -> None:
     def cancel(_task: Task, heartbeat: Heartbeat) -> None:
         assert store.admit([request("doc", Operation.CANCEL)])[0].accepted
         heartbeat.beat()
@@ -276,22 +270,19 @@ def test_a_cancel_from_elsewhere_stops_the_work(store: SqlStore, clock: FakeCloc
     assert cards(store).state is SlotState.READY
 
 
-def test_a_delete_from_elsewhere_stops_the_work_and_is_done_at_once(store: SqlStore, clock: FakeClock) -> None:
+def test_a_delete_by_another_caller_stops_the_work_and_runs_immediately(store: SqlStore, clock: FakeClock) -> None:
     def delete(_task: Task, heartbeat: Heartbeat) -> None:
         assert store.admit([request("doc", Operation.DELETE)])[0].accepted
-        assert worker(store, clock, holder="other").run_next(1) == 0  # not while somebody may still write
+        assert worker(store, clock, holder="other").run_next(1) == 0  # not while the old worker can still write
         heartbeat.beat()
 
     assert str(stopped_by(store, clock, delete)) == "lease_lost"
-    assert worker(store, clock, holder="other").run_next(1) == 1  # no time has passed
+    assert worker(store, clock, holder="other").run_next(1) == 1  # without waiting for the lease to expire
     with pytest.raises(UnknownOwner):
         cards(store)
 
 
-# ---------------------------------------------------------------- given back
-
-
-def test_what_waits_behind_a_slow_neighbour_is_given_back(store: SqlStore, clock: FakeClock) -> None:
+def test_claims_that_wait_behind_a_slow_build_are_released(store: SqlStore, clock: FakeClock) -> None:
     add(store, "second", "third")
     others: list[str] = []
 
@@ -299,7 +290,7 @@ def test_what_waits_behind_a_slow_neighbour_is_given_back(store: SqlStore, clock
         assert task.ticket.key.owner == "doc"
         clock.advance(store.rules.heartbeat - SECOND)
         executor.heartbeat.beat()
-        assert cards(store, "second").state is SlotState.RUNNING  # not before a whole heartbeat
+        assert cards(store, "second").state is SlotState.RUNNING  # not before a full heartbeat interval
         clock.advance(SECOND)
         executor.heartbeat.beat()
         assert [(cards(store, one).state, cards(store, one).attempts) for one in ("second", "third")] == [
@@ -320,7 +311,7 @@ def test_what_waits_behind_a_slow_neighbour_is_given_back(store: SqlStore, clock
     assert set(store.counters().values()) == {0}
 
 
-def test_what_cannot_be_given_back_now_is_left_to_the_lease(store: SqlStore, clock: FakeClock) -> None:
+def test_a_claim_that_cannot_be_released_waits_for_its_lease_to_expire(store: SqlStore, clock: FakeClock) -> None:
     add(store, "second")
     away = Meddling(store, release=raises(StoreUnavailable("the database is away")))
 
@@ -337,7 +328,7 @@ def test_what_cannot_be_given_back_now_is_left_to_the_lease(store: SqlStore, clo
     assert cards(store, "second").state is SlotState.READY
 
 
-def test_a_beat_under_way_is_not_refused_because_the_work_is_done(store: SqlStore, clock: FakeClock) -> None:
+def test_a_heartbeat_in_progress_is_not_refused_when_the_work_finishes(store: SqlStore, clock: FakeClock) -> None:
     sent, settling = threading.Event(), threading.Event()
 
     def extend(beats: object) -> None:
@@ -363,7 +354,7 @@ def test_a_beat_under_way_is_not_refused_because_the_work_is_done(store: SqlStor
     assert set(store.counters().values()) == {0}
 
 
-def test_two_threads_that_hold_a_slot_in_turn_do_not_mix_their_leases(store: SqlStore, clock: FakeClock) -> None:
+def test_two_successive_claims_of_a_slot_in_one_process_keep_separate_leases(store: SqlStore, clock: FakeClock) -> None:
     heartbeat = Heartbeat(store, clock, store.rules)
     old = store.claim_next(["cards"], "worker", 1)
     heartbeat.hold(old, clock.monotonic())

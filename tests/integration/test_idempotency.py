@@ -1,4 +1,4 @@
-"""Requests repeated under one Idempotency-Key, on both databases."""
+"""Repeated requests with the same Idempotency-Key are carried out once, on both databases."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fresh(beginning: BeginResult) -> FirstRequest:
     return beginning
 
 
-def test_the_first_does_the_work_and_later_ones_hear_what_came_of_it(repeats: IdempotencyStore) -> None:
+def test_the_first_request_does_the_work_and_later_ones_get_the_stored_response(repeats: IdempotencyStore) -> None:
     mine = fresh(repeats.begin(ANNA, "key", "f"))
     assert repeats.begin(ANNA, "key", "f") == InFlight()
     assert repeats.finish(mine, MADE)
@@ -55,20 +55,22 @@ def test_the_first_does_the_work_and_later_ones_hear_what_came_of_it(repeats: Id
         assert again == Replay(response=StoredResponse(status=202, headers={"location": "/jobs/1"}, body=MADE.body))
 
 
-def test_another_request_under_the_same_key_is_refused_before_and_after_the_end(repeats: IdempotencyStore) -> None:
+def test_a_different_request_with_the_same_key_is_refused_before_and_after_the_first_ends(
+    repeats: IdempotencyStore,
+) -> None:
     mine = fresh(repeats.begin(ANNA, "key", "f"))
     assert repeats.begin(ANNA, "key", "g") == Mismatch()
     repeats.finish(mine, MADE)
     assert repeats.begin(ANNA, "key", "g") == Mismatch()
 
 
-def test_callers_do_not_hear_each_others_answers(repeats: IdempotencyStore) -> None:
+def test_callers_do_not_receive_responses_of_other_callers(repeats: IdempotencyStore) -> None:
     repeats.finish(fresh(repeats.begin(ANNA, "key", "f")), MADE)
     fresh(repeats.begin(BEN, "key", "f"))
     fresh(repeats.begin(KEYLESS_CALLER, "key", "f"))
 
 
-def test_of_many_at_the_same_moment_exactly_one_is_fresh(repeats: IdempotencyStore) -> None:
+def test_exactly_one_of_many_concurrent_requests_is_the_first(repeats: IdempotencyStore) -> None:
     gate = threading.Barrier(8)
     found: list[BeginResult] = []
 
@@ -85,7 +87,7 @@ def test_of_many_at_the_same_moment_exactly_one_is_fresh(repeats: IdempotencySto
 
 
 class TestWhoeverDies:
-    def test_frees_the_key_after_the_lease(self, repeats: IdempotencyStore, clock: FakeClock) -> None:
+    def test_a_crashed_request_frees_the_key_after_the_lease(self, repeats: IdempotencyStore, clock: FakeClock) -> None:
         fresh(repeats.begin(ANNA, "key", "f"))
         clock.advance(LEASE - TICK)
         assert repeats.begin(ANNA, "key", "f") == InFlight()
@@ -93,13 +95,17 @@ class TestWhoeverDies:
         fresh(repeats.begin(ANNA, "key", "f"))
         assert repeats.begin(ANNA, "key", "f") == InFlight()
 
-    def test_frees_it_for_another_request_too(self, repeats: IdempotencyStore, clock: FakeClock) -> None:
+    def test_a_crashed_request_frees_the_key_for_a_different_request_too(
+        self, repeats: IdempotencyStore, clock: FakeClock
+    ) -> None:
         fresh(repeats.begin(ANNA, "key", "f"))
         clock.advance(LEASE)
         fresh(repeats.begin(ANNA, "key", "g"))
         assert repeats.begin(ANNA, "key", "f") == Mismatch()
 
-    def test_and_comes_back_cannot_answer_for_its_successor(self, repeats: IdempotencyStore, clock: FakeClock) -> None:
+    def test_a_late_request_cannot_store_a_response_for_its_successor(
+        self, repeats: IdempotencyStore, clock: FakeClock
+    ) -> None:
         late = fresh(repeats.begin(ANNA, "key", "f"))
         clock.advance(LEASE)
         mine = fresh(repeats.begin(ANNA, "key", "f"))
@@ -108,7 +114,7 @@ class TestWhoeverDies:
         assert repeats.begin(ANNA, "key", "f") == InFlight()
         assert repeats.finish(mine, MADE)
 
-    def test_but_is_only_slow_finishes_while_nobody_has_begun_again(
+    def test_a_slow_request_can_still_finish_if_no_other_has_begun(
         self, repeats: IdempotencyStore, clock: FakeClock
     ) -> None:
         mine = fresh(repeats.begin(ANNA, "key", "f"))
@@ -116,7 +122,7 @@ class TestWhoeverDies:
         assert repeats.finish(mine, MADE)
 
 
-def test_what_came_to_nothing_may_be_tried_again_at_once(repeats: IdempotencyStore) -> None:
+def test_a_released_request_can_be_repeated_immediately(repeats: IdempotencyStore) -> None:
     mine = fresh(repeats.begin(ANNA, "key", "f"))
     assert repeats.release(mine)
     again = fresh(repeats.begin(ANNA, "key", "g"))
@@ -142,7 +148,9 @@ def test_answers_are_kept_for_a_day_and_then_swept(
         assert connection.execute(text("SELECT count(*) FROM access_repeats")).scalar() == 2
 
 
-def test_a_body_that_is_too_large_is_not_kept_but_the_work_is_not_done_twice(repeats: IdempotencyStore) -> None:
+def test_a_response_body_that_is_too_large_is_not_stored_but_the_request_is_not_repeated(
+    repeats: IdempotencyStore,
+) -> None:
     largest = StoredResponse(status=200, body=b"x" * MAX_BODY_BYTES)
     repeats.finish(fresh(repeats.begin(ANNA, "fits", "f")), largest)
     assert repeats.begin(ANNA, "fits", "f") == Replay(response=largest)
@@ -153,6 +161,6 @@ def test_a_body_that_is_too_large_is_not_kept_but_the_work_is_not_done_twice(rep
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "schlüssel", "a\nb", "a\0b"])
-def test_a_key_that_no_header_could_carry_is_refused(repeats: IdempotencyStore, key: str) -> None:
+def test_a_key_that_is_not_a_valid_header_value_is_refused(repeats: IdempotencyStore, key: str) -> None:
     with pytest.raises(BadRequest):
         repeats.begin(ANNA, key, "f")

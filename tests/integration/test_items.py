@@ -1,4 +1,4 @@
-"""What people put in and take out: one test for each rule, on both databases."""
+"""Items on both databases: adding, deleting, reindexing, containers, chunks and filtered search."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add(rig: Rig, name: str, content: bytes, *, parent: int = 0, **terms: Any) -
 
 
 def folder(rig: Rig, name: str, parent: int = 0) -> int:
-    """Make a container without looking at any source."""
+    """Make a container without a source."""
     upload = Upload(name, kind=ItemKind.DIRECTORY, parent=parent)
     (reply,) = rig.library.adder.add(rig.base, [upload], AddOptions(index=False))
     assert reply.item is not None
@@ -53,7 +53,7 @@ def told(reply: ItemReply) -> tuple[Verdict, str]:
 
 
 def fail(rig: Rig) -> None:
-    """Let the base fail."""
+    """Mark the base as failed."""
     problem = '{"code": "model_missing", "message": "The model is gone."}'
     rig.store.database.write(
         lambda tx: tx.run_sql(f"UPDATE library_bases SET problem = '{problem}'"),  # noqa: S608
@@ -65,9 +65,6 @@ def files(rig: Rig) -> list[str]:
     return sorted(path.name for path in rig.folder.rglob("*") if path.is_file())
 
 
-# -------------------------------------------------------------------- adding
-
-
 def test_something_new_is_accepted_and_indexed(rig: Rig) -> None:
     reply = add(rig, "whales.md", WHALES)
     assert told(reply) == (V.ACCEPTED, "content_changed")
@@ -77,7 +74,7 @@ def test_something_new_is_accepted_and_indexed(rig: Rig) -> None:
     audit(rig)
 
 
-def test_a_name_that_is_taken_is_rejected_with_the_item_that_has_it(rig: Rig) -> None:
+def test_a_taken_name_is_rejected_with_the_existing_item(rig: Rig) -> None:
     first = add(rig, "whales.md", WHALES)
     second = add(rig, "whales.md", STONES)
     assert told(second) == (V.REJECTED, "name_taken")
@@ -95,7 +92,7 @@ def test_the_same_name_in_another_folder_is_another_item(rig: Rig) -> None:
     assert here.item != there.item
 
 
-def test_a_content_that_is_there_under_another_name_is_rejected_with_the_item_that_has_it(rig: Rig) -> None:
+def test_equal_content_under_another_name_is_rejected_with_the_existing_item(rig: Rig) -> None:
     first = add(rig, "whales.md", WHALES)
     second = add(rig, "copy.md", WHALES, parent=folder(rig, "docs"))
     assert told(second) == (V.REJECTED, "content_exists")
@@ -133,14 +130,14 @@ def test_replace_changes_the_item_and_the_old_content_is_found_until_the_new_is_
     audit(rig)
 
 
-def test_rename_keeps_both_under_a_name_that_is_free(rig: Rig) -> None:
+def test_rename_keeps_both_and_chooses_a_free_name(rig: Rig) -> None:
     names = [add(rig, "a.tar.gz", content, on_duplicate=OnDuplicate.RENAME).name for content in (b"one", b"two", b"3")]
     assert names == ["a.tar.gz", "a.tar (2).gz", "a.tar (3).gz"]
     same = add(rig, "other.gz", b"two", on_duplicate=OnDuplicate.RENAME)
     assert (same.accepted, same.name) == (True, "other.gz")
 
 
-def test_the_setting_of_the_base_decides_unless_the_request_does(rig: Rig) -> None:
+def test_a_request_overrides_the_duplicate_setting_of_the_base(rig: Rig) -> None:
     base = rig.library.catalog.create_base("other", BaseSettings(on_duplicate=OnDuplicate.REPLACE))
     rig.library.adder.add(base, [Upload("a.md", WHALES)])
     assert rig.library.adder.add(base, [Upload("a.md", STONES)])[0].accepted
@@ -148,12 +145,12 @@ def test_the_setting_of_the_base_decides_unless_the_request_does(rig: Rig) -> No
     assert told(rig.library.adder.add(base, [Upload("a.md", b"third")], reject)[0]) == (V.REJECTED, "name_taken")
 
 
-def test_a_file_does_not_replace_a_folder_of_its_name(rig: Rig) -> None:
+def test_a_file_does_not_replace_a_folder_with_the_same_name(rig: Rig) -> None:
     folder(rig, "docs")
     assert told(add(rig, "docs", WHALES, on_duplicate=OnDuplicate.REPLACE)) == (V.REJECTED, "name_taken")
 
 
-def test_fifty_identical_uploads_at_once_are_one_item_one_generation_and_one_job(rig: Rig) -> None:
+def test_fifty_concurrent_identical_uploads_make_one_item_one_generation_and_one_job(rig: Rig) -> None:
     replies: list[ItemReply] = []
     start = threading.Barrier(50)
 
@@ -175,7 +172,7 @@ def test_fifty_identical_uploads_at_once_are_one_item_one_generation_and_one_job
     audit(rig)
 
 
-def test_of_equal_contents_uploaded_at_once_under_many_names_one_is_kept(rig: Rig) -> None:
+def test_only_one_of_many_concurrent_uploads_of_equal_content_is_kept(rig: Rig) -> None:
     replies: list[ItemReply] = []
     start = threading.Barrier(8)
 
@@ -192,7 +189,7 @@ def test_of_equal_contents_uploaded_at_once_under_many_names_one_is_kept(rig: Ri
     assert len({one.item for one in replies}) == 1
 
 
-def test_without_auto_index_things_wait_until_they_are_asked_for(rig: Rig) -> None:
+def test_without_auto_index_a_document_is_indexed_only_on_request(rig: Rig) -> None:
     reply = add(rig, "whales.md", WHALES, index=False)
     assert (told(reply), reply.job, reply.status) == ((V.ACCEPTED, "added"), None, Status.NOT_INDEXED)
     rig.work()
@@ -215,14 +212,14 @@ def test_an_invalid_item_is_failed_and_has_no_job(rig: Rig) -> None:
     assert rig.count("jobs") == 0
 
 
-def test_nothing_to_add_does_nothing(rig: Rig) -> None:
+def test_empty_requests_do_nothing(rig: Rig) -> None:
     assert rig.library.adder.add(rig.base, []) == []
     assert rig.library.remover.delete(rig.base, []) == []
     assert rig.library.operations.reindex(rig.base, []) == []
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\0b", "x" * 1001, "half \ud800"])
-def test_a_name_that_nobody_could_ask_for_is_refused(rig: Rig, name: str) -> None:
+def test_an_invalid_name_is_refused(rig: Rig, name: str) -> None:
     with pytest.raises(BadRequest):
         add(rig, name, WHALES)
     assert files(rig) == []
@@ -239,7 +236,7 @@ def test_a_name_is_data_and_never_a_path(rig: Rig, name: str) -> None:
     audit(rig)
 
 
-def test_a_creation_that_fails_leaves_no_row_and_no_file(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_upload_leaves_no_row_and_no_file(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("the power went")
 
@@ -247,16 +244,13 @@ def test_a_creation_that_fails_leaves_no_row_and_no_file(rig: Rig, monkeypatch: 
         patch.setattr(rig.store, "_accept", broken)
         with pytest.raises(RuntimeError):
             add(rig, "whales.md", WHALES)
-    rig.clock.advance(LEASE)  # until then the error might have come after the commit
+    rig.clock.advance(LEASE)  # until the lease expires, the error could have come after the commit
     rig.library.file_records.remove_due_files(100)
     assert (rig.count("items"), rig.count("owners"), files(rig)) == (0, 0, [])
     assert add(rig, "whales.md", WHALES).accepted
 
 
-# -------------------------------------------------------------------- where things are added
-
-
-def test_nothing_is_added_to_a_failed_base_but_it_can_be_emptied(rig: Rig) -> None:
+def test_a_failed_base_refuses_new_documents_but_allows_deletes(rig: Rig) -> None:
     reply = add(rig, "whales.md", WHALES)
     rig.work()
     fail(rig)
@@ -272,7 +266,7 @@ def test_nothing_is_added_to_a_failed_base_but_it_can_be_emptied(rig: Rig) -> No
     audit(rig)
 
 
-def test_nothing_is_added_to_a_deleted_base_or_folder_or_into_a_file(rig: Rig) -> None:
+def test_adding_to_a_deleted_base_a_deleted_folder_or_a_file_is_refused(rig: Rig) -> None:
     docs = folder(rig, "docs")
     rig.library.remover.delete(rig.base, [docs])
     with pytest.raises(UnknownItem):
@@ -284,9 +278,6 @@ def test_nothing_is_added_to_a_deleted_base_or_folder_or_into_a_file(rig: Rig) -
     rig.store.database.write(lambda tx: tx.run_sql("UPDATE library_bases SET deleting = 1"), durable=True)
     with pytest.raises(UnknownBase):
         add(rig, "sand.md", b"sand")
-
-
-# -------------------------------------------------------------------- deleting
 
 
 def test_deleting_a_folder_deletes_all_below_it_and_nothing_else(rig: Rig) -> None:
@@ -307,7 +298,7 @@ def test_deleting_a_folder_deletes_all_below_it_and_nothing_else(rig: Rig) -> No
     audit(rig)
 
 
-def test_a_nested_selection_is_its_outermost_roots_each_once(rig: Rig) -> None:
+def test_a_nested_selection_is_reduced_to_its_outermost_items(rig: Rig) -> None:
     docs = folder(rig, "docs")
     inner = add(rig, "whales.md", WHALES, parent=docs).item
     other = add(rig, "stones.md", STONES).item
@@ -347,14 +338,14 @@ def test_an_upload_during_deleting_is_a_new_item(rig: Rig) -> None:
     audit(rig)
 
 
-def test_deleting_twice_joins(rig: Rig) -> None:
+def test_a_second_delete_joins_the_first(rig: Rig) -> None:
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
     rig.library.remover.delete(rig.base, [item])
     assert told(rig.library.remover.delete(rig.base, [item])[0]) == (V.JOINED, "already_deleting")
 
 
-def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_ones(
+def test_a_large_tree_is_hidden_immediately_and_deleted_in_bounded_transactions(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 10)
@@ -381,7 +372,7 @@ def test_a_tree_larger_than_a_transaction_is_hidden_at_once_and_goes_in_bounded_
     audit_quiet(rig)
 
 
-def test_a_delete_that_was_interrupted_is_finished_by_the_sweep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweep_completes_an_interrupted_delete(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 10)
     docs = folder(rig, "docs")
     rig.library.adder.add(rig.base, [Upload(f"{n}.md", f"krill {n}".encode(), parent=docs) for n in range(20)])
@@ -401,10 +392,7 @@ def test_a_delete_that_was_interrupted_is_finished_by_the_sweep(rig: Rig, monkey
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- reindexing
-
-
-def test_reindex_builds_again_from_rest_and_wipes_nothing_first(rig: Rig) -> None:
+def test_reindex_rebuilds_a_finished_document_and_keeps_the_old_one_until_then(rig: Rig) -> None:
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
     rig.work()
@@ -415,7 +403,7 @@ def test_reindex_builds_again_from_rest_and_wipes_nothing_first(rig: Rig) -> Non
     assert [hit.generation for hit in rig.find("krill")] == [2]
 
 
-def test_reindex_is_rejected_for_a_root_that_is_not_at_rest_and_others_proceed(rig: Rig) -> None:
+def test_reindex_is_rejected_for_a_busy_root_and_accepted_for_others(rig: Rig) -> None:
     resting = add(rig, "whales.md", WHALES).item
     rig.work()
     docs = folder(rig, "docs")
@@ -429,7 +417,7 @@ def test_reindex_is_rejected_for_a_root_that_is_not_at_rest_and_others_proceed(r
     assert [refusal.reason for refusal in rig.store.refusals()][-1] == "not_terminal"
 
 
-def test_reindex_is_rejected_while_anything_below_is_being_deleted(rig: Rig) -> None:
+def test_reindex_of_a_folder_is_rejected_during_a_delete_below_it(rig: Rig) -> None:
     docs = folder(rig, "docs")
     inner = add(rig, "stones.md", STONES, parent=docs).item
     assert inner is not None
@@ -446,10 +434,7 @@ def test_a_refused_reindex_writes_no_state(rig: Rig) -> None:
     assert rig.owner("whales.md") == before
 
 
-# -------------------------------------------------------------------- containers and chunks
-
-
-def test_a_container_stands_as_its_live_children_do(rig: Rig) -> None:
+def test_a_container_derives_its_status_from_its_children(rig: Rig) -> None:
     docs = folder(rig, "docs")
     status = rig.library.items.status
     assert status(rig.base, docs) is Status.NOT_INDEXED
@@ -465,7 +450,7 @@ def test_a_container_stands_as_its_live_children_do(rig: Rig) -> None:
     assert status(rig.base, docs) is Status.SUCCESS
 
 
-def test_chunks_are_listed_as_they_are_served_with_text_offsets_tokens_and_headings(rig: Rig) -> None:
+def test_served_chunks_are_listed_with_text_offsets_and_tokens(rig: Rig) -> None:
     item = add(rig, "whales.md", WHALES).item
     assert item is not None
     rig.work()
@@ -491,7 +476,7 @@ def test_chunks_of_a_container_are_listed_page_by_page(rig: Rig) -> None:
     assert paged == whole
 
 
-def test_chunks_are_refused_until_an_item_is_complete_and_while_something_in_it_is_deleted(rig: Rig) -> None:
+def test_chunks_are_refused_while_an_item_is_incomplete_or_a_delete_runs_below_it(rig: Rig) -> None:
     docs = folder(rig, "docs")
     one = add(rig, "whales.md", WHALES, parent=docs).item
     assert one is not None
@@ -507,10 +492,7 @@ def test_chunks_are_refused_until_an_item_is_complete_and_while_something_in_it_
         rig.library.items.chunks(rig.base, one)
 
 
-# -------------------------------------------------------------------- what a search is about
-
-
-def test_a_search_can_be_about_a_subtree_and_about_metadata(rig: Rig) -> None:
+def test_a_search_can_be_limited_to_a_subtree_and_to_metadata(rig: Rig) -> None:
     docs = folder(rig, "docs")
     deep = folder(rig, "deep", docs)
     texts: dict[str, tuple[int, dict[str, Any]]] = {
@@ -542,7 +524,7 @@ def test_a_search_can_be_about_a_subtree_and_about_metadata(rig: Rig) -> None:
     assert found(metadata={'a"b': 1}) == []
 
 
-def test_a_search_about_nothing_finds_nothing(rig: Rig) -> None:
+def test_a_search_limited_to_no_documents_finds_nothing(rig: Rig) -> None:
     add(rig, "whales.md", WHALES)
     rig.work()
     docs = folder(rig, "docs")

@@ -1,4 +1,4 @@
-"""Keys on both databases: what opens, what does not, and what is kept of a secret."""
+"""Keys on both databases: which secrets are valid, when they stop being valid, and what is stored of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def keys(store: SqlStore) -> KeyRepository:
 
 @pytest.fixture
 def elsewhere(database_url: str, clock: FakeClock, store: SqlStore) -> Iterator[KeyRepository]:
-    """The same keys as another process sees them."""
+    """Return the same keys as another process reads them."""
     other = open_test_store(database_url, clock)
     yield KeyRepository(other.database)
     other.close()
@@ -44,7 +44,7 @@ def opened(keys: KeyRepository, secret: str | bytes) -> int | None:
     return key.id if key else None
 
 
-def test_a_secret_is_long_random_and_opens(keys: KeyRepository) -> None:
+def test_a_secret_is_long_random_and_valid(keys: KeyRepository) -> None:
     key, secret = keys.create("laptop", Scope.WRITE, bases=[3, 1, 3])
     assert re.fullmatch(r"hf_[A-Za-z0-9_-]{43}", secret)
     assert secret[3:11] == key.prefix
@@ -62,7 +62,7 @@ def test_the_database_keeps_a_digest_and_not_the_secret(keys: KeyRepository, sto
     assert not any(secret[12:] in str(cell) for cell in row)
 
 
-def test_what_is_no_secret_opens_nothing_and_raises_nothing(keys: KeyRepository) -> None:
+def test_an_invalid_secret_is_rejected_without_an_error(keys: KeyRepository) -> None:
     _, secret = keys.create("laptop", Scope.ADMIN)
     wrong = [
         "", "hf_", "ключ", "Bearer ключ", secret[:-1], secret + "A", secret[:-1] + "ä", "\udcff" * 46,
@@ -76,14 +76,14 @@ def test_what_is_no_secret_opens_nothing_and_raises_nothing(keys: KeyRepository)
     assert keys.verify(b"\xff\xfe" * 23) is None
 
 
-def test_the_shown_part_alone_opens_nothing(keys: KeyRepository) -> None:
+def test_the_visible_prefix_alone_is_not_a_valid_secret(keys: KeyRepository) -> None:
     key, secret = keys.create("laptop", Scope.READ)
     other = "hf_" + key.prefix + "x" * 35
     assert other != secret
     assert keys.verify(other) is None
 
 
-def test_a_revoked_key_opens_nothing_for_the_next_request_of_any_process(
+def test_a_revoked_key_is_invalid_for_the_next_request_in_every_process(
     keys: KeyRepository, elsewhere: KeyRepository
 ) -> None:
     key, secret = keys.create("laptop", Scope.READ)
@@ -110,7 +110,7 @@ def test_a_key_expires_by_the_clock_of_the_database(keys: KeyRepository, clock: 
     assert keys.verify(secret) is None
 
 
-def test_all_keys_are_listed_also_those_that_open_nothing(keys: KeyRepository, clock: FakeClock) -> None:
+def test_expired_and_revoked_keys_are_listed_too(keys: KeyRepository, clock: FakeClock) -> None:
     first, _ = keys.create("first", Scope.READ, expires_at=clock.now())
     second, _ = keys.create("second", Scope.ADMIN, bases=[7])
     keys.revoke(second.id)
@@ -120,7 +120,7 @@ def test_all_keys_are_listed_also_those_that_open_nothing(keys: KeyRepository, c
         keys.get(second.id + 1)
 
 
-def test_once_there_was_a_key_everybody_needs_one(keys: KeyRepository) -> None:
+def test_any_created_stays_true_after_the_only_key_is_revoked(keys: KeyRepository) -> None:
     assert not keys.any_created()
     key, _ = keys.create("only", Scope.ADMIN)
     keys.revoke(key.id)
@@ -133,14 +133,14 @@ def test_a_key_needs_a_name(keys: KeyRepository, name: str) -> None:
         keys.create(name, Scope.READ)
 
 
-def test_a_key_for_no_base_is_refused_and_never_means_all(keys: KeyRepository) -> None:
+def test_a_key_with_an_empty_list_of_bases_is_refused(keys: KeyRepository) -> None:
     with pytest.raises(BadRequest):
         keys.create("nothing", Scope.READ, bases=[])
     assert keys.list_all() == []
 
 
 class TestLastUse:
-    def test_is_written_apart_from_requests(self, keys: KeyRepository, clock: FakeClock) -> None:
+    def test_is_not_written_by_requests(self, keys: KeyRepository, clock: FakeClock) -> None:
         key, secret = keys.create("laptop", Scope.READ)
         with statements() as seen:
             for _ in range(3):
@@ -169,14 +169,14 @@ class TestLastUse:
         elsewhere.flush_uses()
         assert keys.get(key.id).used_at == second == first + micros(timedelta(minutes=1))
 
-    def test_of_many_keys_is_one_statement(self, keys: KeyRepository) -> None:
+    def test_of_many_keys_is_written_together(self, keys: KeyRepository) -> None:
         made = [keys.create(f"key {number}", Scope.READ) for number in range(20)]
         for _, secret in made:
             keys.verify(secret)
         assert keys.flush_uses() == 20
         assert all(key.used_at for key in keys.list_all())
 
-    def test_of_what_opens_nothing_is_not_noted(self, keys: KeyRepository) -> None:
+    def test_of_a_revoked_key_is_not_recorded(self, keys: KeyRepository) -> None:
         key, secret = keys.create("laptop", Scope.READ)
         keys.revoke(key.id)
         assert use(keys, secret) == 0
@@ -187,7 +187,7 @@ def use(keys: KeyRepository, secret: str) -> int:
     return keys.flush_uses()
 
 
-def test_a_key_shows_no_secret_when_it_is_printed(keys: KeyRepository) -> None:
+def test_the_repr_of_a_key_contains_no_secret(keys: KeyRepository) -> None:
     key, secret = keys.create("laptop", Scope.READ)
     assert isinstance(key, StoredKey)
     assert secret[11:] not in repr(key)
