@@ -108,7 +108,7 @@ def test_a_base_is_searched_with_the_indexes_it_has(open_rig: Callable[..., Rig]
         "NEAR(a b)",
     ],
 )
-def test_no_query_is_an_error(open_rig: Callable[..., Rig], query: str) -> None:
+def test_unusual_queries_raise_no_error(open_rig: Callable[..., Rig], query: str) -> None:
     rig = open_rig(SEA)
     rig.library.searcher.compare_channels(rig.base, query)
     assert len(names(rig, "nylon rope load")) > 0
