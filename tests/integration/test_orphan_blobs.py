@@ -201,9 +201,8 @@ def test_without_the_lock_or_the_second_check_that_file_would_be_removed(
 
         monkeypatch.setattr(orphan_blobs, "_unnamed", first_only)
     monkeypatch.setattr(adding, "refuse_condemned", between)
-    monkeypatch.setattr(
-        FileRecords, "remove_due_files", lambda *_: 0
-    )  # as for a file of an earlier version, which has no file record
+    # A file of an earlier version has no file record.
+    monkeypatch.setattr(FileRecords, "remove_due_files", lambda *_: 0)
     rig.put("whales.md", WHALES)
     sweeping[0].end()
     assert files(rig) != Manifest(rig).blobs

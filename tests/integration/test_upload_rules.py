@@ -100,12 +100,12 @@ def test_asking_for_what_is_at_work_names_its_job_and_for_what_is_done_is_skippe
 def test_no_word_of_a_document_travels_with_its_work(rig: Rig) -> None:
     (reply,) = rig.library.adder.add(rig.base, [Upload("log.md", b"# Xylograph\n\nA xylograph hung on the wall.\n")])
     with rig.store.database.reading() as tx:
-        queued = [tx.run_sql(f"SELECT * FROM {table}") for table in ("slots", "jobs")]  # noqa: S608 - our own words
+        queued = [tx.run_sql(f"SELECT * FROM {table}") for table in ("slots", "jobs")]  # noqa: S608 - constant table names
     rig.work()
     rig.library.operations.request(rig.base, [reply.item or 0], Action.CANCEL)  # is refused, and recorded
     with rig.store.database.reading() as tx:
         tables = ("owners", "slots", "jobs", "events", "duplicates")
-        kept = [tx.run_sql(f"SELECT * FROM {table}") for table in tables]  # noqa: S608 - our own words
+        kept = [tx.run_sql(f"SELECT * FROM {table}") for table in tables]  # noqa: S608 - constant table names
     assert all(queued)
     assert all(kept)
     assert "xylograph" not in repr([queued, kept]).lower()

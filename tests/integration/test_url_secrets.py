@@ -174,7 +174,7 @@ def test_a_webhook_that_was_stored_with_a_token_in_its_address_is_shown_without_
 ) -> None:
     library.webhooks.create("http://127.0.0.1/build")
     with rig.store.database.writing(durable=True) as tx:
-        tx.run_sql(f"UPDATE webhooks SET url = 'http://127.0.0.1/build?token={SWORD}'")  # noqa: S608 - a test's own
+        tx.run_sql(f"UPDATE webhooks SET url = 'http://127.0.0.1/build?token={SWORD}'")  # noqa: S608 - test data
     assert [one.url for one in library.webhooks.list()] == [f"http://127.0.0.1/build?token={MASK}"]
 
 

@@ -69,7 +69,7 @@ class Process:
     def write_plaintext(self, webhook: int, secret: str) -> None:
         """Store a secret as versions before this one did."""
         with self.store.database.writing(durable=True) as tx:
-            tx.run_sql(f"UPDATE webhooks SET secret = '{secret}' WHERE id = {webhook}")  # noqa: S608 - a test's own
+            tx.run_sql(f"UPDATE webhooks SET secret = '{secret}' WHERE id = {webhook}")  # noqa: S608 - test data
 
 
 @pytest.fixture(autouse=True)

@@ -399,7 +399,7 @@ class TestFailures:
         office.send()
         office.webhooks.enable(some.id)
         with office.store.database.writing(durable=True) as tx:  # as if it had not been disabled
-            tx.run_sql(f"UPDATE webhooks SET cursor = '{cursor}' WHERE id = {some.id}")  # noqa: S608 - a test's own
+            tx.run_sql(f"UPDATE webhooks SET cursor = '{cursor}' WHERE id = {some.id}")  # noqa: S608 - test data
         office.send()
         events = [one for one in EventLog(office.store.database).read(None).events if one.type == "webhook.disabled"]
         (event,) = events
