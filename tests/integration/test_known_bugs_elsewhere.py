@@ -75,7 +75,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_file_without_text_fails_and_says_so(make: Make) -> None:
+def test_a_file_without_text_fails_with_a_reason(make: Make) -> None:
     rig = make()
     reply = rig.put("empty.md", NO_TEXT)
     rig.work()

@@ -459,7 +459,7 @@ def test_a_refused_duplicate_without_a_price_costs_nothing(
     assert costs(rig) == [("same_content", 0.0)]
 
 
-def test_a_refused_duplicate_counts_what_a_language_model_would_read(
+def test_the_cost_of_a_refused_duplicate_includes_the_language_model(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     priced = {"chat_url": "http://model", "chat_model": "speaker", "chat_price_read": 1.0, "chat_price_written": 5.0}

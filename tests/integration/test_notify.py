@@ -59,7 +59,7 @@ def heard(listener: PipeListener | PostgresListener) -> bool:
     return listener.wait(PATIENCE_SECONDS)
 
 
-def test_a_loop_wakes_at_once_when_another_process_admits(database_url: str) -> None:
+def test_a_loop_wakes_immediately_when_another_process_requests_work(database_url: str) -> None:
     settings = Settings(database=database_url)
     bell = open_work_notifier(database_url)
     store = open_configured_store(settings, bell)

@@ -1,4 +1,4 @@
-"""OpenAI-compatible providers: requests, validation of answers, error categories, and billing."""
+"""The OpenAI-compatible provider validates answers, classifies errors, and records what each request costs."""
 
 from __future__ import annotations
 
@@ -374,7 +374,7 @@ def test_a_text_is_blamed_only_after_the_provider_accepted_a_harmless_one(paid: 
     assert embedded.tokens == paid.bill.tokens == tokens_of("text")
 
 
-def test_a_failure_while_a_batch_is_halved_keeps_what_was_paid(paid: PaidProvider, connect: Connect) -> None:
+def test_a_failure_while_a_batch_is_halved_keeps_paid_results(paid: PaidProvider, connect: Connect) -> None:
     paid.refuses["number 7"] = REFUSED
     paid.next(REFUSED, FINE, OUT_OF_QUOTA)
     arrived: list[int] = []
@@ -396,7 +396,7 @@ def test_a_blank_text_is_refused_without_a_call(text: str, paid: PaidProvider, c
 
 
 @pytest.mark.parametrize(("fault", "code", "meaning"), EVERYBODYS)
-def test_a_failure_of_the_provider_ends_the_call_at_once(
+def test_a_provider_failure_ends_the_call_immediately(
     fault: Fault, code: str, meaning: type[WorkError], paid: PaidProvider, connect: Connect
 ) -> None:
     paid.always(fault)

@@ -1,4 +1,4 @@
-"""Queries of the web page: jobs with names, the overview, the drawn graph, and the details of a document."""
+"""The queries of the web page return correct jobs, overviews, graphs and details of documents."""
 
 from __future__ import annotations
 

@@ -209,7 +209,8 @@ def test_changing_a_title_beside_a_level_1_heading_pays_only_for_the_opening(mak
     [
         (sections(3), [(), (), ()]),  # the first heading is not a parent of its siblings
         (f"# The *sea*\n\n{sections(2)}", [(), ("The *sea*",)]),
-        (f"---\ntitle: Krill\n---\n\n{sections(2)}", [("Krill",)] * 3),  # no heading contains the title
+        # Without a level 1 heading, the title is the parent of every chunk.
+        (f"---\ntitle: Krill\n---\n\n{sections(2)}", [("Krill",)] * 3),
         (f"---\ntitle: Krill\n---\n\n# Sea\n\n{sections(2)}", [("Krill",), (), ("Sea",)]),
     ],
     ids=["siblings", "marks", "only a title", "title and level 1"],

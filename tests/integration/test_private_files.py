@@ -1,4 +1,4 @@
-"""Only the owner can read stored files, whatever the umask is and whoever created the folder."""
+"""Only the owner can read stored files, regardless of the umask and of who created the folder."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def test_a_failed_attempt_wakes_the_reconcilers_to_schedule_the_next_one(
     asleep.close()
 
 
-def test_an_embedded_worker_is_woken_without_waking_other_reconcilers(store: SqlStore) -> None:
+def test_a_ring_of_a_worker_process_wakes_only_its_own_worker(store: SqlStore) -> None:
     bell = MemoryNotifier()
     beside, elsewhere = bell.listen(), bell.listen()
     add(store, "doc")

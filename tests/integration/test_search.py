@@ -1,4 +1,4 @@
-"""Hybrid search: which texts it finds, how it reports each channel, and what it never shows."""
+"""Hybrid search finds texts through all channels, reports each channel, and never shows hidden documents."""
 
 from __future__ import annotations
 

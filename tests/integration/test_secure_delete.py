@@ -1,4 +1,4 @@
-"""Both stages of erasing on SQLite files: what each removes, what blocks it, and what a failure leaves."""
+"""Both stages of erasing SQLite files remove deleted rows, wait for readers and writers, and survive a full disk."""
 
 from __future__ import annotations
 

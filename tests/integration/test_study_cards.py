@@ -385,7 +385,7 @@ def test_the_owner_of_cards_does_not_break_queries_of_documents(
         rig.index("first.md", FIRST)
         generate(rig)
         with rig.store.database.reading() as tx:
-            for plan in ("nestloop", "hashjoin"):  # then the planner joins owners and documents first
+            for plan in ("nestloop", "hashjoin"):  # forces a plan that joins all owners with documents first
                 tx.run_sql(f"SET LOCAL enable_{plan} = off")
             assert len(list(module._shown(tx, rig.base, 0))) == 6
 

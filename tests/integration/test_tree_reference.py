@@ -171,7 +171,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(point=st.sampled_from(POINTS), times=st.integers(1, 6))
     def kill_the_worker(self, point: str, times: int) -> None:
-        """Kill the worker when it passes a point for the given time; another worker takes over after its lease."""
+        """Kill the worker when it passes a point for the `times`-th time; another one takes over after the lease."""
         left = itertools.count(1)
 
         def reach(here: str) -> None:

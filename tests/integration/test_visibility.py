@@ -48,7 +48,7 @@ def change(rig: Rig, sql: str) -> None:
 
 
 def unpublish(rig: Rig, kind: str) -> None:
-    """Make a slot of the whales look unpublished, while all other rows say that it is published."""
+    """Mark a slot of the whales as unpublished, and leave all other rows as they are after publishing."""
     rig.ask("whales.md", Operation.FORCE)
     change(rig, f"UPDATE slots SET built = 0 WHERE id = {rig.slot('whales.md', kind).id}")
 
@@ -275,7 +275,7 @@ def test_chunk_owners_are_reloaded_for_many_new_chunks_but_not_for_removed_ones(
 
     first = known()
     rig.index("stones.md", STONES)
-    assert known() is first  # unknown chunks do not trigger a reload
+    assert known() is first  # chunks that were not found before do not count for a reload
     with rig.store.database.reading() as tx:
         assert owners.find_owners(tx, rig.base.key, [998, 999, 1_000]) == []
     assert known() is not first

@@ -1,4 +1,4 @@
-"""Webhooks from the event log to a real receiver on loopback: content, number of attempts, and refused addresses."""
+"""Webhooks deliver events to a real receiver, retry failures, and never send to a forbidden address."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tests.support.receiver import Message, Said
 
 HERE = Reach.parse("127.0.0.1")
-OUTSIDE = Reach.parse("127.0.0.2")  # stands for the public internet; 127.0.0.1 stands for the private network
+OUTSIDE = Reach.parse("127.0.0.2")  # the public internet in these tests; 127.0.0.1 is the private network
 SENT, WAITING, FAILED = DeliveryState.SENT, DeliveryState.WAITING, DeliveryState.FAILED
 DAY, TICK = timedelta(days=1), timedelta(microseconds=1)
 KEEP = 30 * DAY
@@ -692,7 +692,7 @@ class TestTwoSenders:
         attempts = [attempt for claim in claims for attempt in claim]
         assert len({attempt.delivery for attempt in attempts}) == len(attempts) == MAX_CONCURRENT_ATTEMPTS
 
-    def test_a_delivery_is_sent_again_if_its_sender_dies_before_recording_the_result(
+    def test_a_delivery_is_sent_again_if_its_sender_is_killed_before_recording_the_result(
         self, office: Office, other: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen()

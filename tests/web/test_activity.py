@@ -173,7 +173,7 @@ def test_a_key_for_some_bases_sees_only_those_and_an_explanation(browser: Browse
     context = browser.new_context(base_url=site.url, locale="en-GB", extra_http_headers={"X-API-Key": reader})
     page = context.new_page()
     page.goto("/queue")
-    # Without a filter, the queue shows both readable bases.
+    # Without a filter, a key for some bases sees the first of them.
     expect(page.get_by_role("link", name="also ours.md")).to_be_visible()
     page.get_by_role("combobox", name="Base").select_option("ours")
     expect(page.get_by_role("link", name="ours.md", exact=True)).to_be_visible()
