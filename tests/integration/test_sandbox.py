@@ -445,7 +445,7 @@ class TestDocuments:
         assert found.text == found.text.strip()
 
     @pytest.mark.parametrize("name", [name for name in SAMPLES if name not in {"a.eml", "a.ipynb"}])
-    def test_a_wrong_name_does_not_matter(self, desk: Desk, name: str) -> None:
+    def test_the_format_is_detected_by_content_and_not_by_name(self, desk: Desk, name: str) -> None:
         assert desk("wrong.txt", SAMPLES[name]) == desk(name, SAMPLES[name])
 
     @pytest.mark.parametrize("name", SAMPLES)
@@ -767,7 +767,7 @@ class TestHostileFiles:
         assert set(unread.values()) <= {"no_text", "reader_failed"}
 
     @pytest.mark.skipif(not HOSTILE, reason="the collection of hostile documents is not here")
-    def test_no_hostile_document_does_harm(self, readers: Sandbox) -> None:
+    def test_hostile_documents_are_read_or_refused_safely(self, readers: Sandbox) -> None:
         codes = set()
         for path in HOSTILE:
             try:

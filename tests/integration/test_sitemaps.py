@@ -153,14 +153,14 @@ class TestLists:
 
 
 class TestLimits:
-    def test_pages(self, site: Site) -> None:
+    def test_the_number_of_pages_is_limited(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset(*(f"/{number}" for number in range(30)))))
         expansion = expanded(site, limits=SitemapLimits(pages=10))
         assert len(expansion.pages) == 10
         assert not expansion.complete
         assert "too_many" in left(expansion, site).values()
 
-    def test_depth_and_files(self, site: Site) -> None:
+    def test_the_depth_and_number_of_sitemaps_are_limited(self, site: Site) -> None:
         for number in range(10):
             site.says(f"/{number}.xml", xml(index(f"/{number + 1}.xml", f"/{number + 1}.xml?other")))
         expansion = expanded(site, "/0.xml", limits=SitemapLimits(depth=3))
@@ -178,13 +178,13 @@ class TestLimits:
         assert expanded(site).complete
         assert len(site.targets) == 3
 
-    def test_bytes_also_after_decompression(self, site: Site) -> None:
+    def test_bytes_are_also_limited_after_decompression(self, site: Site) -> None:
         bomb = gzip.compress(urlset() + b" " * (8 << 20))
         site.says("/sitemap.xml", reply(bomb, mime="application/gzip"))
         assert len(bomb) < 1 << 16
         refused(site, "too_large", limits=SitemapLimits(bytes=1 << 20))
 
-    def test_total_bytes(self, site: Site) -> None:
+    def test_the_total_bytes_are_limited(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(index("/1.xml", "/2.xml", "/3.xml")))
         for number in (1, 2, 3):
             site.says(f"/{number}.xml", xml(urlset(f"/{number}") + b" " * 1000))
@@ -192,7 +192,7 @@ class TestLimits:
         assert pages(expansion, site) == ["/1", "/2"]
         assert left(expansion, site) == {"/3.xml": "too_large"}
 
-    def test_total_time(self, site: Site) -> None:
+    def test_the_total_time_is_limited(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset("/a")))
         refused(site, "too_slow", Transient, limits=SitemapLimits(seconds=0))
 

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
 
 def row(page: Page, name: str) -> Locator:
-    """Return the row of a document."""
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
 
 
