@@ -1,4 +1,4 @@
-"""What went wrong in other systems that index documents, and does not here; docs/rules.md says in which."""
+"""Bugs that other document indexing systems had do not occur here; docs/rules.md names the systems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NO_TEXT = " \n"
 
 @pytest.fixture
 def make(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Make]:
-    """Make a base of some indexes; with words alone nothing is paid for."""
+    """Make a base with the given indexes; the default is full text, which costs nothing."""
     made: list[Rig] = []
 
     def make(*indexes: str, **more: Any) -> Rig:
@@ -75,10 +75,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-# -------------------------------------------------------------------- failing
-
-
-def test_a_file_without_text_fails_and_says_so(make: Make) -> None:
+def test_a_file_without_text_fails_with_a_reason(make: Make) -> None:
     rig = make()
     reply = rig.put("empty.md", NO_TEXT)
     rig.work()
@@ -88,11 +85,11 @@ def test_a_file_without_text_fails_and_says_so(make: Make) -> None:
     assert rig.store.job(reply.job or "").outcome is Outcome.FAILED
 
 
-def test_what_failed_can_be_retried_again_and_again(make: Make) -> None:
+def test_a_failed_document_can_be_retried_any_number_of_times(make: Make) -> None:
     rig = make()
     jobs = {rig.put("empty.md", NO_TEXT).job}
     rig.work()
-    for generation in range(2, 8):  # more often than one generation is tried
+    for generation in range(2, 8):  # more often than the attempt limit of one generation
         reply = rig.ask("empty.md", Operation.RETRY)
         assert (reply.verdict, reply.generation) == (Verdict.ACCEPTED, generation)
         jobs.add(reply.job)
@@ -102,7 +99,7 @@ def test_what_failed_can_be_retried_again_and_again(make: Make) -> None:
     assert {rig.store.job(job or "").outcome for job in jobs} == {Outcome.FAILED}
 
 
-def test_an_index_that_fails_leaves_the_others_serving_and_is_retried_alone(
+def test_a_failed_index_does_not_affect_the_others_and_is_retried_alone(
     make: Make, paid: PaidProvider, embedder: OpenAIProvider
 ) -> None:
     rig = make("fulltext", "vector", provider=embedder)
@@ -120,10 +117,7 @@ def test_an_index_that_fails_leaves_the_others_serving_and_is_retried_alone(
     audit(rig)
 
 
-# -------------------------------------------------------------------- cancelling
-
-
-def test_one_document_of_a_folder_is_cancelled_alone_and_has_not_failed(make: Make) -> None:
+def test_cancelling_one_document_of_a_folder_affects_no_other_and_is_not_a_failure(make: Make) -> None:
     rig = make()
     (docs,) = rig.library.adder.add(rig.base, [Upload("docs", kind=ItemKind.DIRECTORY)])
     uploads = [Upload(f"{number}.md", b"krill %d" % number, parent=docs.item or 0) for number in range(3)]
@@ -133,9 +127,6 @@ def test_one_document_of_a_folder_is_cancelled_alone_and_has_not_failed(make: Ma
     assert sorted(hit.document for hit in rig.find("krill")) == [one.item, three.item]
     assert rig.store.job(two.job or "").outcome is Outcome.CANCELLED
     assert rig.library.items.status(rig.base, two.item or 0) is Status.NOT_INDEXED
-
-
-# -------------------------------------------------------------------- deleting
 
 
 def test_queued_work_of_a_deleted_document_is_neither_done_nor_paid_for(
@@ -169,7 +160,7 @@ def test_a_document_is_deleted_added_and_changed_while_its_neighbour_is_indexed(
     audit_quiet(rig)
 
 
-def test_a_document_whose_change_failed_is_deleted_whole(
+def test_a_document_whose_update_failed_is_deleted_completely(
     make: Make, paid: PaidProvider, embedder: OpenAIProvider
 ) -> None:
     rig = make("fulltext", "vector", provider=embedder, chunk_size=48, chunk_overlap=0)
@@ -179,7 +170,7 @@ def test_a_document_whose_change_failed_is_deleted_whole(
     rig.index("parts.md", "\n\n".join(part.replace("krill", "squid") for part in parts))
     paid.always(None)
     assert rig.owner("parts.md").status is Status.DEGRADED
-    assert rig.find("krill", "vector")  # the old list is served by one index, and the new one by the other
+    assert rig.find("krill", "vector")  # one index serves the old list, the other serves the new one
     assert rig.find("squid")
     rig.delete("parts.md")
     settle(rig)
@@ -189,7 +180,7 @@ def test_a_document_whose_change_failed_is_deleted_whole(
     audit_quiet(rig)
 
 
-def test_files_are_read_and_removed_where_they_are_after_their_folder_was_moved(
+def test_files_are_read_and_removed_at_the_new_path_after_the_data_folder_was_moved(
     make: Make, tmp_path: Path, clock: FakeClock
 ) -> None:
     rig = make()
@@ -208,10 +199,7 @@ def test_files_are_read_and_removed_where_they_are_after_their_folder_was_moved(
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- graphs
-
-
-def test_what_a_document_no_longer_says_is_no_longer_in_the_graph(make: Make) -> None:
+def test_entities_removed_from_a_document_disappear_from_the_graph(make: Make) -> None:
     rig = make("graph")
 
     def names() -> set[str]:
@@ -227,7 +215,7 @@ def test_what_a_document_no_longer_says_is_no_longer_in_the_graph(make: Make) ->
     audit_quiet(rig)
 
 
-def test_a_document_is_complete_however_long_descriptions_are_merged(make: Make) -> None:
+def test_a_document_is_complete_while_descriptions_are_still_being_merged(make: Make) -> None:
     rig = make("graph")
     rig.index("one.md", "# Meeting\n\nMara Lindqvist met Olof Palme in Malmö.\n")
     assert request_merge(rig.store, rig.base.key).accepted
@@ -237,10 +225,7 @@ def test_a_document_is_complete_however_long_descriptions_are_merged(make: Make)
     assert {rig.owner(name).status for name in ("one.md", "two.md")} == {Status.SUCCESS}
 
 
-# -------------------------------------------------------------------- ringing
-
-
-def test_whoever_is_woken_finds_what_he_was_woken_for(
+def test_a_wake_up_is_sent_only_after_its_work_is_committed(
     make: Make, database_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = make()

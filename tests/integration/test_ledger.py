@@ -1,4 +1,4 @@
-"""The ledger has everything that was paid, with the price of its moment, and what was spared."""
+"""The ledger records every paid call at the price of that time, and every call that the cache saved."""
 
 from __future__ import annotations
 
@@ -91,15 +91,12 @@ def vectors(rig: Rig) -> tuple[VectorIndex, Recipe]:
     return index, rig.library.indexes.recipes(rig.base, "vector")[0]
 
 
-# -------------------------------------------------------------------- prices
-
-
-def test_what_was_paid_and_what_was_spared_have_their_price(make: Make, paid: PaidProvider) -> None:
+def test_paid_and_saved_calls_have_a_price(make: Make, paid: PaidProvider) -> None:
     rig = make()
     rig.index("one.md", WHALES)
     tokens = paid.bill.tokens
     assert tokens > 0
-    rig.index("two.md", WHALES + " ")  # the same text again
+    rig.index("two.md", WHALES + " ")  # the same text, served from the cache
     balance = rig.library.paid_cache.summarize_base(rig.base.key)
     assert (balance.spent.texts, balance.spent.tokens_in) == (1, tokens)
     assert balance.spent.price == pytest.approx(tokens * 2.0 / MILLION)
@@ -108,7 +105,7 @@ def test_what_was_paid_and_what_was_spared_have_their_price(make: Make, paid: Pa
     assert (balance.spent.unpriced, balance.saved.unpriced) == (0, 0)
 
 
-def test_a_new_price_changes_nothing_that_was_paid_before(make: Make, paid: PaidProvider) -> None:
+def test_a_new_price_does_not_change_earlier_entries(make: Make, paid: PaidProvider) -> None:
     rig = make()
     rig.index("one.md", WHALES)
     tokens = paid.bill.tokens
@@ -117,7 +114,7 @@ def test_a_new_price_changes_nothing_that_was_paid_before(make: Make, paid: Paid
     assert dearer.summarize_base(rig.base.key).spent.price == pytest.approx(tokens * (2.0 + 10.0) / MILLION)
 
 
-def test_without_a_price_only_tokens_are_told(make: Make, paid: PaidProvider) -> None:
+def test_without_a_price_the_ledger_shows_only_tokens(make: Make, paid: PaidProvider) -> None:
     rig = make(settings={})
     rig.index("one.md", WHALES)
     rig.index("two.md", WHALES + " ")
@@ -127,7 +124,7 @@ def test_without_a_price_only_tokens_are_told(make: Make, paid: PaidProvider) ->
     assert balance.spent.tokens_in == balance.saved.tokens_in == paid.bill.tokens
 
 
-def test_a_sum_tells_how_much_of_it_has_no_price(make: Make) -> None:
+def test_a_total_shows_how_many_of_its_texts_have_no_price(make: Make) -> None:
     rig = make()
     for model, tokens in (("embedder@1", 500_000), ("embedder@2", 500_000), ("unheard-of@1", 7)):
         charge(rig.library.paid_cache, rig, Charge(kind="query", model=model, texts=3, tokens_in=tokens))
@@ -139,7 +136,7 @@ def test_a_sum_tells_how_much_of_it_has_no_price(make: Make) -> None:
     assert rig.library.paid_cache.summarize_base("999").spent.texts == 0
 
 
-def test_a_language_model_is_paid_for_what_it_reads_and_for_what_it_writes(
+def test_a_language_model_is_charged_for_input_and_output_tokens(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     priced = {"chat_url": "http://model", "chat_model": "speaker", "chat_price_read": 1.0, "chat_price_written": 5.0}
@@ -149,7 +146,7 @@ def test_a_language_model_is_paid_for_what_it_reads_and_for_what_it_writes(
     asked = spent["questions"]
     assert asked.tokens_out > 0
     assert asked.price == pytest.approx((asked.tokens_in * 1.0 + asked.tokens_out * 5.0) / MILLION)
-    assert (spent["embedding"].price, spent["embedding"].unpriced) == (None, 3)  # that model has none
+    assert (spent["embedding"].price, spent["embedding"].unpriced) == (None, 3)  # the embedding model has no price
     rig.index("two.md", sections(3) + " ")
     (spared,) = [
         one for one in rig.library.paid_cache.summarize_base(rig.base.key).kinds_saved if one.kind == "questions"
@@ -159,10 +156,7 @@ def test_a_language_model_is_paid_for_what_it_reads_and_for_what_it_writes(
     rig.close()
 
 
-# -------------------------------------------------------------------- queries
-
-
-def test_a_query_is_paid_by_its_base_and_for_no_document(make: Make, paid: PaidProvider) -> None:
+def test_a_query_is_charged_to_its_base_and_to_no_document(make: Make, paid: PaidProvider) -> None:
     rig = make()
     rig.index("one.md", WHALES)
     before = paid.bill.tokens
@@ -174,7 +168,7 @@ def test_a_query_is_paid_by_its_base_and_for_no_document(make: Make, paid: PaidP
     assert rig.library.paid_cache.summarize_base(rig.base.key).spent.tokens_in == paid.bill.tokens
 
 
-def test_a_query_that_was_asked_lately_is_not_paid_again(make: Make, paid: PaidProvider) -> None:
+def test_a_recent_query_is_not_paid_again(make: Make, paid: PaidProvider) -> None:
     rig = make()
     rig.index("one.md", WHALES)
     for _ in range(5):
@@ -184,7 +178,7 @@ def test_a_query_that_was_asked_lately_is_not_paid_again(make: Make, paid: PaidP
     assert [row[0] for row in rows(rig)] == ["embedding", "query"]
 
 
-def test_indexes_that_share_a_model_share_what_a_query_cost(
+def test_indexes_with_the_same_model_pay_for_a_query_once(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector", "questions"))
@@ -195,7 +189,7 @@ def test_indexes_that_share_a_model_share_what_a_query_cost(
     rig.close()
 
 
-def test_only_so_many_queries_are_remembered_and_the_oldest_goes_first(make: Make) -> None:
+def test_the_query_cache_is_bounded_and_evicts_the_least_recently_used(make: Make) -> None:
     memos = make().library.paid_cache
     asked: list[int] = []
 
@@ -208,7 +202,7 @@ def test_only_so_many_queries_are_remembered_and_the_oldest_goes_first(make: Mak
     assert asked == [*range(MAX_CACHED_QUERIES), MAX_CACHED_QUERIES, 1]
 
 
-def test_a_query_that_failed_is_not_remembered(make: Make, paid: PaidProvider) -> None:
+def test_a_failed_query_is_not_cached(make: Make, paid: PaidProvider) -> None:
     rig = make()
     rig.index("one.md", WHALES)
     index, recipe = vectors(rig)
@@ -216,7 +210,7 @@ def test_a_query_that_failed_is_not_remembered(make: Make, paid: PaidProvider) -
     with pytest.raises(Transient) as failed:
         index.find(recipe, "what do whales eat", 5)
     assert failed.value.code == "provider_busy"
-    assert [row[0] for row in rows(rig)] == ["embedding", "query"]  # the probe alone, which was answered
+    assert [row[0] for row in rows(rig)] == ["embedding", "query"]  # only the probe, which the provider answered
     assert (paid.bill.texts[PROBE_TEXT], rig.library.paid_cache.summarize_base(rig.base.key).spent.tokens_in) == (
         1,
         paid.bill.tokens,
@@ -225,7 +219,7 @@ def test_a_query_that_failed_is_not_remembered(make: Make, paid: PaidProvider) -
     assert index.find(recipe, "what do whales eat", 5)
 
 
-def test_a_query_beyond_the_budget_is_not_asked_and_says_why(make: Make, paid: PaidProvider) -> None:
+def test_a_query_beyond_the_budget_is_refused_with_a_reason(make: Make, paid: PaidProvider) -> None:
     rig = make(budget_tokens=16)
     rig.index("one.md", WHALES)
     index, recipe = vectors(rig)
@@ -236,7 +230,7 @@ def test_a_query_beyond_the_budget_is_not_asked_and_says_why(make: Make, paid: P
     assert refused.value.code == "budget_spent"
     assert "'shelf' may spend 16 tokens" in str(refused.value)
     assert paid.bill.calls == calls
-    assert index.find(recipe, "whales", 5)  # what was paid for is kept
+    assert index.find(recipe, "whales", 5)  # the cached query vector costs nothing
 
 
 def test_each_base_has_its_own_budget_for_queries(make: Make) -> None:
@@ -253,7 +247,7 @@ def test_each_base_has_its_own_budget_for_queries(make: Make) -> None:
     assert rig.library.paid_cache.find_paying_base(recipe.id).name == "other"
 
 
-def test_a_query_that_costs_nothing_is_on_no_ledger(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
+def test_a_free_query_is_not_on_the_ledger(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
     rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("vector",), budget_tokens=0)
     rig.index("one.md", WHALES)
     assert rig.find("whales", "vector")
@@ -261,12 +255,9 @@ def test_a_query_that_costs_nothing_is_on_no_ledger(database_url: str, tmp_path:
     rig.close()
 
 
-# -------------------------------------------------------------------- every paid call
-
-
 @pytest.fixture
 def asking(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider) -> Iterator[Callable[..., Rig]]:
-    """Make a rig whose language model is paid for; with `embeds` so are its vectors."""
+    """Make a rig with a paid language model; `embeds` makes its embeddings paid, too."""
     made: list[tuple[Rig, OpenAIProvider]] = []
 
     def make(*, embeds: bool = False, **base: Any) -> Rig:
@@ -288,12 +279,12 @@ def asking(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvid
 
 
 def speak(request: dict[str, Any]) -> str:
-    """Write questions about a text, and answer those of people."""
+    """Write questions about a text, or answer a user's question."""
     return crustaceans(request) if "<text " in request["messages"][-1]["content"] else "The krill of part 1 is. [1]"
 
 
 def entries(rig: Rig) -> list[tuple[str, int, int, int]]:
-    """Read what was paid: kind, texts, tokens, and whether they are estimated."""
+    """Read the paid entries: kind, texts, tokens, and whether the tokens are estimated."""
     with rig.store.database.reading() as tx:
         return tx.run_sql(
             "SELECT kind, texts, tokens_in + tokens_out, estimated FROM library_ledger WHERE paid = 1 ORDER BY id"
@@ -305,7 +296,7 @@ def test_the_ledger_agrees_with_the_provider_after_a_mixed_run(
 ) -> None:
     rig = asking(embeds=True, indexes=("vector", "fulltext", "questions"))
     front = LocalService(rig.library, local_caller()).asking
-    paid.next(SHORT)  # billed, and of no use
+    paid.next(SHORT)  # billed, but unusable
     rig.index("one.md", sections(5))
     clock.advance(timedelta(minutes=1))
     rig.work()
@@ -322,7 +313,7 @@ def test_the_ledger_agrees_with_the_provider_after_a_mixed_run(
     found = entries(rig)
     assert sum(texts for kind, texts, _, _ in found if kind in ("embedding", "query")) == paid.bill.texts.total()
     assert sum(texts for kind, texts, _, _ in found if kind in ("questions", "answer")) == paid.bill.prompts.total()
-    *reported, query, aborted = found  # the query of the aborted one was paid as reported
+    *reported, query, aborted = found  # the provider reported the usage of the aborted answer's query
     assert [one[3] for one in (*reported, query, aborted)] == [0] * (len(found) - 1) + [1]
     assert sum(tokens for _, _, tokens, _ in reported) == whole
     assert sum(tokens for _, _, tokens, _ in found) == pytest.approx(paid.bill.tokens, rel=0.2)
@@ -330,7 +321,9 @@ def test_the_ledger_agrees_with_the_provider_after_a_mixed_run(
 
 
 @pytest.mark.parametrize("way", ["ask", "stream"])
-def test_an_answer_beyond_the_budget_is_not_asked_for(asking: Callable[..., Rig], paid: PaidProvider, way: str) -> None:
+def test_an_answer_beyond_the_budget_calls_no_provider(
+    asking: Callable[..., Rig], paid: PaidProvider, way: str
+) -> None:
     rig = asking(budget_tokens=50)
     rig.index("one.md", sections(3))
     front = LocalService(rig.library, local_caller()).asking
@@ -340,8 +333,8 @@ def test_an_answer_beyond_the_budget_is_not_asked_for(asking: Callable[..., Rig]
     assert (paid.bill.calls, entries(rig)) == (0, [])
 
 
-def test_answers_at_the_same_time_share_the_budget(asking: Callable[..., Rig], paid: PaidProvider) -> None:
-    rig = asking(budget_tokens=3_500)  # the prompt and the longest answer of one question, and not of two
+def test_concurrent_answers_share_the_budget(asking: Callable[..., Rig], paid: PaidProvider) -> None:
+    rig = asking(budget_tokens=3_500)  # enough for the prompt and longest answer of one question, not of two
     rig.index("one.md", sections(3))
     front = LocalService(rig.library, local_caller()).asking
     said: list[str] = []
@@ -349,7 +342,7 @@ def test_answers_at_the_same_time_share_the_budget(asking: Callable[..., Rig], p
     first = Thread(target=lambda: said.append(front.ask("shelf", "What is the krill of part 1?").text))
     first.start()
     paid.await_calls(1)
-    ((_, _, reserved, estimated),) = entries(rig)  # also if this process is killed now
+    ((_, _, reserved, estimated),) = entries(rig)  # the reservation is durable: it stays if this process is killed now
     assert (reserved > 2048, estimated) == (True, 1)
     with pytest.raises(Permanent) as refused:
         front.ask("shelf", "What is the krill of part 2?")
@@ -370,13 +363,13 @@ def test_a_failed_answer_is_on_the_ledger_if_it_may_be_billed(
 ) -> None:
     rig = asking()
     rig.index("one.md", sections(3))
-    paid.next(fault, BAD_KEY)  # the probe after it costs nothing
+    paid.next(fault, BAD_KEY)  # the probe that follows costs nothing
     with pytest.raises(WorkError):
         list(LocalService(rig.library, local_caller()).asking.stream("shelf", "What is the krill of part 1?"))
     assert [(kind, tokens > 0) for kind, _, tokens, _ in entries(rig)] == [("answer", True)] * kept
 
 
-def test_a_provider_that_does_not_count_is_paid_by_estimate(
+def test_tokens_are_estimated_if_the_provider_reports_no_usage(
     asking: Callable[..., Rig], paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paid_provider, "_usage", lambda *_: {})
@@ -390,10 +383,10 @@ def test_a_provider_that_does_not_count_is_paid_by_estimate(
     usage = LocalService(rig.library, local_caller()).accounts.usage("shelf").spent
     assert usage.estimated == usage.tokens_in + usage.tokens_out == sum(tokens for _, _, tokens, _ in found)
     assert usage.tokens_out > 0
-    assert usage.estimated == pytest.approx(paid.bill.tokens, rel=0.5)  # the provider counts in another way
+    assert usage.estimated == pytest.approx(paid.bill.tokens, rel=0.5)  # the provider counts tokens differently
 
 
-def test_a_probe_of_a_base_that_is_repaired_is_on_its_ledger(make: Make, paid: PaidProvider) -> None:
+def test_the_probe_that_repairs_a_base_is_on_its_ledger(make: Make, paid: PaidProvider) -> None:
     rig = make()
     rig.index("one.md", WHALES)
     index, recipe = vectors(rig)
@@ -402,11 +395,8 @@ def test_a_probe_of_a_base_that_is_repaired_is_on_its_ledger(make: Make, paid: P
     assert rows(rig)[-1][:5] == ("probe", None, 1, 1, paid.bill.tokens - before)
 
 
-# -------------------------------------------------------------------- refused duplicates
-
-
 def costs(rig: Rig) -> list[tuple[str, float]]:
-    """Read the refused requests: the reason, and what each would have cost."""
+    """Read the refused requests: the reason, and the cost that each would have had."""
     found = LocalService(rig.library, local_caller()).accounts.duplicates("shelf").items
     return [(one.reason, one.cost) for one in reversed(found)]
 
@@ -417,17 +407,17 @@ def copy(rig: Rig, text: str) -> None:
     assert reply.reason == "content_exists"
 
 
-def test_a_refused_duplicate_costs_what_is_not_paid_for_yet(make: Make, paid: PaidProvider) -> None:
+def test_the_cost_of_a_refused_duplicate_is_the_part_not_yet_paid(make: Make, paid: PaidProvider) -> None:
     rig = make(chunk_size=48, chunk_overlap=0)
     text = sections(20)
     rig.put("one.md", text)
-    rig.put("one.md", text)  # before it is read
+    rig.put("one.md", text)  # before its text is extracted
     rig.worker.run_next(1)
-    rig.put("one.md", text)  # before anything is paid
+    rig.put("one.md", text)  # before any call is paid
     copy(rig, text)
     rig.work()
     whole = paid.bill.tokens * 2.0 / MILLION
-    rig.put("one.md", text)  # all is known
+    rig.put("one.md", text)  # every answer is cached
     copy(rig, text)
     found = costs(rig)
     assert [reason for reason, _ in found] == [
@@ -440,7 +430,7 @@ def test_a_refused_duplicate_costs_what_is_not_paid_for_yet(make: Make, paid: Pa
     assert [cost for _, cost in found[3:]] == [0.0, 0.0]
 
 
-def test_a_refused_duplicate_of_a_document_that_is_half_paid_costs_the_other_half(
+def test_a_refused_duplicate_of_a_half_paid_document_costs_the_other_half(
     make: Make, paid: PaidProvider, clock: FakeClock
 ) -> None:
     rig = make(chunk_size=48, chunk_overlap=0)
@@ -448,7 +438,7 @@ def test_a_refused_duplicate_of_a_document_that_is_half_paid_costs_the_other_hal
     rig.put("one.md", text)
     rig.worker.run_next(1)
     rig.put("one.md", text)
-    paid.next(FINE, BAD_KEY)  # of two batches the second fails
+    paid.next(FINE, BAD_KEY)  # the second of two batches fails
     rig.work()
     assert 0 < paid.bill.texts.total() < 128
     rig.put("one.md", text)
@@ -469,7 +459,7 @@ def test_a_refused_duplicate_without_a_price_costs_nothing(
     assert costs(rig) == [("same_content", 0.0)]
 
 
-def test_a_refused_duplicate_counts_what_a_language_model_would_read(
+def test_the_cost_of_a_refused_duplicate_includes_the_language_model(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     priced = {"chat_url": "http://model", "chat_model": "speaker", "chat_price_read": 1.0, "chat_price_written": 5.0}

@@ -1,4 +1,4 @@
-"""What a language model wrote takes part in the search: questions as a channel, relations as ties of the walk."""
+"""Search uses the output of a language model: questions as a channel, relations as links of the graph walk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def paid(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaidProvider]:
 
 
 def speaker_of(notes: dict[str, str]) -> Callable[[dict[str, Any]], str]:
-    """Read a text with what somebody noted beside it: pairs, entities and relations that its words do not show."""
+    """Reply from notes about a text: pairs, entities and relations that the words of the text do not show."""
 
     def speak(request: dict[str, Any]) -> str:
         text = request["messages"][-1]["content"]
@@ -86,9 +86,6 @@ def names(rig: Rig, query: str, limit: int = 10) -> list[str]:
     return [hit.name for hit in rig.library.searcher.search(rig.base, query, limit)]
 
 
-# -------------------------------------------------------------------- questions
-
-
 FIELDS = {
     f"field-{n}.md": f"# Field {n}\n\nThe soil of field {n} is heavy and holds the rain of many days in spring.\n"
     for n in range(12)
@@ -96,7 +93,7 @@ FIELDS = {
 ASKED = {f"field {n} is": f"((Which meadow floods in march number {n}?|Field {n} holds the rain.))" for n in range(12)}
 
 
-def test_a_chunk_is_found_by_all_together_through_a_question_that_shares_no_word_with_it(make: Make) -> None:
+def test_hybrid_search_finds_a_chunk_by_a_question_that_shares_no_word_with_it(make: Make) -> None:
     rig = make(FIELDS, ASKED)
     best = rig.library.searcher.search(rig.base, "meadow floods march number 7")[0]
     assert best.name == "field-7.md"
@@ -104,8 +101,8 @@ def test_a_chunk_is_found_by_all_together_through_a_question_that_shares_no_word
     assert set(rig.library.searcher.compare_channels(rig.base, "meadow")) == {*ALL, "hybrid"}
 
 
-def test_what_the_vectors_think_of_a_hit_of_the_questions_is_asked_too(make: Make) -> None:
-    count = DEPTH + 20  # so that the vectors do not find all of them by themselves
+def test_hits_of_the_questions_channel_also_get_a_vector_score(make: Make) -> None:
+    count = DEPTH + 20  # more than the vector channel returns by itself
     texts = {
         f"{n}.md": f"# Field {n}\n\nThe soil of field {n} is heavy and holds the rain of spring.\n"
         for n in range(count)
@@ -124,7 +121,7 @@ def test_a_deleted_document_is_no_longer_found_by_its_questions(make: Make) -> N
 
 
 @pytest.mark.parametrize("kinds", [("questions",), ("fulltext", "questions"), ("vector", "questions"), ALL])
-def test_a_base_with_questions_is_searched_with_whatever_else_it_has(make: Make, kinds: tuple[str, ...]) -> None:
+def test_the_questions_channel_works_with_any_other_channels(make: Make, kinds: tuple[str, ...]) -> None:
     rig = make(FIELDS, ASKED, indexes=kinds)
     assert names(rig, "meadow floods march number 3", 1) == ["field-3.md"]
     weights = rig.library.searcher.get_calibration(rig.base).weights
@@ -132,7 +129,7 @@ def test_a_base_with_questions_is_searched_with_whatever_else_it_has(make: Make,
     assert set(weights) == set(kinds) - {"graph"}
 
 
-def test_where_embedding_costs_money_questions_are_trusted_as_far_as_is_assumed(
+def test_with_paid_embeddings_questions_keep_their_default_weight(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector", "fulltext", "questions"))
@@ -149,7 +146,7 @@ DRAWER = "It is kept in a drawer with others of its kind, is old, and nobody rem
 
 
 def lessons(shift: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Write texts with two questions each; the second asks for the same thing as the first, or for another text's."""
+    """Write texts with two questions each; the second question is about the same text or, shifted, about another."""
     texts, notes = {}, {}
     for n, colour in enumerate(COLOURS):
         texts[f"{colour}.md"] = f"# Lesson\n\nThis is number {n}a of the collection. {DRAWER}\n"
@@ -162,7 +159,7 @@ def lessons(shift: int) -> tuple[dict[str, str], dict[str, str]]:
 
 
 @pytest.mark.parametrize(("shift", "trusted"), [(0, True), (5, False)])
-def test_questions_weigh_as_much_as_they_help_to_find_their_chunk_by_another_one(
+def test_the_weight_of_questions_depends_on_how_well_they_find_their_own_chunk(
     make: Make, shift: int, trusted: bool
 ) -> None:
     rig = make(*lessons(shift))
@@ -171,7 +168,7 @@ def test_questions_weigh_as_much_as_they_help_to_find_their_chunk_by_another_one
     assert (measured.weights["questions"] > PRIOR) is trusted
 
 
-def test_all_together_are_not_worse_than_the_questions_alone(make: Make) -> None:
+def test_hybrid_search_is_not_worse_than_the_questions_channel_alone(make: Make) -> None:
     rig = make(*lessons(0))
     asked = {f"{colour}.md": f"which box of {colour} hue" for colour in COLOURS}
     found = {name: rig.library.searcher.compare_channels(rig.base, query) for name, query in asked.items()}
@@ -180,9 +177,6 @@ def test_all_together_are_not_worse_than_the_questions_alone(make: Make) -> None
         for kind in ("fulltext", "vector", "questions", "hybrid")
     }
     assert first["hybrid"] == max(first.values()) == len(COLOURS)
-
-
-# -------------------------------------------------------------------- relations
 
 
 SEA = {
@@ -199,7 +193,7 @@ KNOWN = {
 GRAPH = ("fulltext", "graph")
 
 
-def test_a_text_is_reached_through_a_relation_that_a_model_found_and_through_nothing_else(make: Make) -> None:
+def test_only_a_relation_found_by_the_model_leads_to_the_second_text(make: Make) -> None:
     question = "who signed the harbour charter"
     rig = make(SEA, KNOWN, indexes=GRAPH)
     assert names(rig, question)[:2] == ["charter.md", "youth.md"]
@@ -208,30 +202,30 @@ def test_a_text_is_reached_through_a_relation_that_a_model_found_and_through_not
     assert "youth.md" in [hit.name for hit in found["graph"]]
 
 
-def test_without_that_relation_the_text_is_not_reached(make: Make) -> None:
+def test_without_that_relation_the_second_text_is_not_found(make: Make) -> None:
     rig = make(SEA, {**KNOWN, "grew up on a rock": ""}, indexes=GRAPH)
     assert "youth.md" not in names(rig, "who signed the harbour charter")
 
 
-def test_an_entity_in_the_question_leads_to_what_is_stated_of_it(make: Make) -> None:
+def test_an_entity_in_the_query_leads_to_the_texts_that_mention_it(make: Make) -> None:
     rig = make(SEA, KNOWN, indexes=GRAPH)
     assert names(rig, "grey island") == ["youth.md", "charter.md"]
 
 
-def test_what_a_model_says_a_text_names_leads_to_what_has_that_title(make: Make) -> None:
+def test_an_entity_found_by_the_model_leads_to_the_document_with_that_title(make: Make) -> None:
     island = {"island.md": "# Grey Island\n\nThe lighthouse there is painted white every second year.\n"}
     rig = make({**SEA, **island}, KNOWN, indexes=GRAPH)
     found = rig.library.searcher.search_channel(rig.base, "graph", "mend a sail")
     assert "island.md" in [hit.name for hit in found]
 
 
-def test_a_relation_of_a_deleted_document_leads_nowhere(make: Make) -> None:
+def test_a_relation_of_a_deleted_document_is_not_followed(make: Make) -> None:
     rig = make(SEA, KNOWN, indexes=GRAPH)
     rig.delete("youth.md")
     assert "youth.md" not in names(rig, "who signed the harbour charter")
 
 
-def test_relations_are_trusted_as_far_as_documents_share_them(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relations_gain_trust_when_documents_share_them(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "CACHE_SECONDS", 0.0)
     rig = make({name: text for name, text in SEA.items() if name != "charter.md"}, KNOWN, indexes=GRAPH)
     assert rig.library.searcher.get_calibration(rig.base).link_trust == 0.0

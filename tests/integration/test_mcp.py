@@ -1,4 +1,4 @@
-"""The official MCP client drives the server: in memory, over stdio, and over HTTP."""
+"""The official MCP client can use the server in memory, over stdio, and over HTTP."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def library(tmp_path: Path) -> Iterator[Holdfast]:
 
 
 def drive(server: Any, play: Callable[[Client], Awaitable[None]]) -> None:
-    """Let a client play with a server."""
+    """Connect a client to a server and run `play` with it."""
 
     async def main() -> None:
         async with Client(server) as client:
@@ -57,7 +57,7 @@ def drive(server: Any, play: Callable[[Client], Awaitable[None]]) -> None:
 
 
 def drive_far(address: str, headers: dict[str, str], play: Callable[[Client], Awaitable[None]]) -> None:
-    """Let a client play with a server over HTTP."""
+    """Connect a client to a server over HTTP and run `play` with it."""
 
     async def main() -> None:
         async with (
@@ -83,7 +83,7 @@ async def refuse(client: Client, name: str, /, **arguments: Any) -> dict[str, An
     return told
 
 
-def test_a_model_finds_and_reads_what_is_indexed(library: Holdfast) -> None:
+def test_a_client_finds_and_reads_indexed_documents(library: Holdfast) -> None:
     async def play(client: Client) -> None:
         assert {tool.name for tool in (await client.list_tools()).tools} == LOOKING
         assert await call(client, "list_bases") == [{"name": "sea", "status": "ready", "documents": 1}]
@@ -113,7 +113,7 @@ def test_an_error_keeps_its_code_job_and_status(library: Holdfast) -> None:
     drive(server, play)
 
 
-def test_an_error_has_the_code_that_http_has_for_it(
+def test_an_error_has_the_same_code_as_over_http(
     library: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (whales,) = library.documents.list("sea").items
@@ -168,7 +168,7 @@ def test_an_error_has_the_code_that_http_has_for_it(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_what_changes_something_is_there_only_when_it_was_switched_on(library: Holdfast) -> None:
+def test_tools_that_change_documents_exist_only_if_writes_are_enabled(library: Holdfast) -> None:
     async def names(client: Client) -> None:
         assert {tool.name for tool in (await client.list_tools()).tools} == LOOKING | CHANGING
 
@@ -190,7 +190,7 @@ def test_the_command_serves_a_client_over_stdio(library: Holdfast, tmp_path: Pat
     drive(stdio_client(command, errlog=sys.stderr), play)
 
 
-def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(library: Holdfast) -> None:
+def test_over_http_the_key_decides_which_bases_and_tools_a_client_may_use(library: Holdfast) -> None:
     library.bases.create("secret", indexes=["fulltext"])
     reader = library.keys.create("reader", "read", bases=["sea"])
     with serving(make_http_server(make_server(library, writes=True))) as host:
@@ -210,7 +210,7 @@ def test_over_http_a_key_is_needed_where_there_are_keys_and_says_what_is_seen(li
         assert evil.status_code == 421
 
 
-def test_over_http_a_half_sent_request_is_closed(library: Holdfast) -> None:
+def test_over_http_an_incomplete_request_is_closed(library: Holdfast) -> None:
     server = make_server(library)
     limits = make_http_server(server).config.http.limits  # type: ignore[union-attr]
     assert limits == ConnectionLimits.for_process()

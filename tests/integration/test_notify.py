@@ -1,4 +1,4 @@
-"""Bells and loops: whoever waits for work hears of it at once, in whatever process it was asked for."""
+"""Notifications wake waiting loops immediately, also when another process requested the work."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-HOUR = timedelta(hours=1)  # the safety net, far out of the way
-# Admits one document and ends.
+HOUR = timedelta(hours=1)  # the polling period, too long to matter in these tests
+# Admits one document and exits.
 ADMITTER = """
 import sys
 from holdfast.settings import Settings
@@ -41,7 +41,7 @@ assert store.admit([request("elsewhere")])[0].accepted
 store.close()
 bell.close()
 """
-# Listens, says so, and waits to be killed.
+# Listens, reports it, and waits to be killed.
 LISTENER = """
 import signal, sys
 from holdfast.wiring import open_work_notifier
@@ -59,10 +59,7 @@ def heard(listener: PipeListener | PostgresListener) -> bool:
     return listener.wait(PATIENCE_SECONDS)
 
 
-# ---------------------------------------------------------------- loops
-
-
-def test_a_loop_wakes_at_once_when_another_process_admits(database_url: str) -> None:
+def test_a_loop_wakes_immediately_when_another_process_requests_work(database_url: str) -> None:
     settings = Settings(database=database_url)
     bell = open_work_notifier(database_url)
     store = open_configured_store(settings, bell)
@@ -88,13 +85,13 @@ def test_a_loop_wakes_at_once_when_another_process_admits(database_url: str) -> 
     bell.close()
 
 
-def test_a_loop_goes_on_whatever_its_step_raises() -> None:
+def test_a_loop_continues_after_any_exception_of_its_step() -> None:
     errors = [StoreUnavailable("the database is away"), ZeroDivisionError("a bug")]
     steps: list[object] = []
 
     def step() -> timedelta | None:
         steps.append(None)
-        listener.wake()  # so that it does not wait for its period
+        listener.wake()  # skip the polling period
         if errors:
             raise errors.pop()
         loop.stop()
@@ -107,7 +104,7 @@ def test_a_loop_goes_on_whatever_its_step_raises() -> None:
     listener.close()
 
 
-def test_a_loop_comes_back_when_its_step_wishes() -> None:
+def test_a_loop_waits_as_long_as_its_step_requests() -> None:
     wishes = iter([timedelta(), timedelta(milliseconds=1), timedelta(days=1)])
     pauses: list[float] = []
 
@@ -128,14 +125,14 @@ def test_a_loop_comes_back_when_its_step_wishes() -> None:
 
     loop = Loop("reconciler", step, Deaf(), HOUR)
     loop.run()
-    assert pauses == [0.001, 3600.0]  # zero is no pause, and none is longer than the period
+    assert pauses == [0.001, 3600.0]  # zero means no pause, and no pause exceeds the period
 
 
 def test_a_loop_can_be_stopped_from_a_signal_handler_even_twice() -> None:
     def stop(*_: object) -> None:
         stops.append(None)
         if len(stops) == 1:
-            signal.raise_signal(signal.SIGUSR1)  # another one arrives while this one is handled
+            signal.raise_signal(signal.SIGUSR1)  # a second signal arrives while the handler runs
         loop.stop()
 
     stops: list[None] = []
@@ -150,17 +147,14 @@ def test_a_loop_can_be_stopped_from_a_signal_handler_even_twice() -> None:
     listener.close()
 
 
-# ---------------------------------------------------------------- named pipes
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "bells"
 
 
-def test_every_listener_hears_a_ring_and_hears_it_once(folder: Path) -> None:
+def test_every_listener_receives_a_notification_once(folder: Path) -> None:
     bell = PipeNotifier(folder)
-    bell.notify()  # nobody is there yet
+    bell.notify()  # no listener exists yet
     listeners = [bell.listen(), PipeNotifier(folder).listen()]
     bell.notify()
     bell.notify()
@@ -188,7 +182,9 @@ def test_the_pipe_of_a_killed_listener_is_removed(sqlite_url: str, tmp_path: Pat
     alive.close()
 
 
-def test_a_ring_that_cannot_be_rung_leaves_the_listener_its_pipe(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notification_that_cannot_be_sent_does_not_remove_the_pipe(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bell = PipeNotifier(folder)
     listener = bell.listen()
     tried: list[object] = []
@@ -207,9 +203,7 @@ def test_a_ring_that_cannot_be_rung_leaves_the_listener_its_pipe(folder: Path, m
     listener.close()
 
 
-def test_a_pipe_that_nobody_has_opened_yet_is_not_taken_for_a_dead_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_that_is_not_open_yet_is_not_removed_as_dead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bell = PipeNotifier(folder)
     made: list[Path] = []
     make = os.mkfifo
@@ -217,7 +211,7 @@ def test_a_pipe_that_nobody_has_opened_yet_is_not_taken_for_a_dead_one(
     def make_and_ring(path: Path, mode: int) -> None:
         make(path, mode)
         made.append(path)
-        bell.notify()  # somebody rings between the making and the opening
+        bell.notify()  # a notification arrives between mkfifo and open
 
     monkeypatch.setattr("holdfast.db.notify.os.mkfifo", make_and_ring)
     listener = bell.listen()
@@ -227,7 +221,7 @@ def test_a_pipe_that_nobody_has_opened_yet_is_not_taken_for_a_dead_one(
     listener.close()
 
 
-def test_a_pipe_that_is_full_keeps_nobody_waiting(folder: Path) -> None:
+def test_a_full_pipe_blocks_no_sender(folder: Path) -> None:
     bell = PipeNotifier(folder)
     listener = bell.listen()
     with contextlib.suppress(BlockingIOError):
@@ -241,21 +235,18 @@ def test_a_pipe_that_is_full_keeps_nobody_waiting(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [PipeListener, lambda: MemoryNotifier().listen()])
-def test_a_late_poke_does_not_reach_the_next_owner_of_the_descriptor(make: Callable[[], PipeListener]) -> None:
+def test_a_late_wake_up_does_not_write_to_a_reused_descriptor(make: Callable[[], PipeListener]) -> None:
     listener = make()
     descriptors = {listener._read_fd, listener._write_fd}
     listener.close()
     reads, writes = os.pipe2(os.O_NONBLOCK)
-    assert {reads, writes} == descriptors  # the system hands out the same numbers again
+    assert {reads, writes} == descriptors  # the operating system reuses the descriptor numbers
     listener.wake()
     with pytest.raises(BlockingIOError):
         os.read(reads, 1)
     os.close(reads)
     os.close(writes)
-    listener.close()  # twice does no harm
-
-
-# ---------------------------------------------------------------- NOTIFY
+    listener.close()  # closing twice is harmless
 
 
 @pytest.fixture
@@ -272,14 +263,14 @@ def bell(postgres_url: str) -> Iterator[PostgresNotifier]:
 
 
 @pytest.mark.postgres
-def test_a_listener_whose_connection_is_cut_looks_for_work_and_listens_again(
+def test_a_listener_whose_connection_is_cut_wakes_up_and_reconnects(
     bell: PostgresNotifier, admin: psycopg.Connection
 ) -> None:
     listener = bell.listen()
     first = listener._connection.info.backend_pid
     assert not listener.wait(0)
     admin.execute("SELECT pg_terminate_backend(%s)", [first])
-    assert heard(listener)  # the cut itself: something may have been rung
+    assert heard(listener)  # the cut wakes the listener, because it may have missed a notification
 
     def noticed() -> bool:
         if listener._connection is not None:
@@ -287,8 +278,8 @@ def test_a_listener_whose_connection_is_cut_looks_for_work_and_listens_again(
         return listener._connection is None
 
     until(noticed, "the cut is not noticed")
-    bell.notify()  # while nobody listens
-    assert heard(listener)  # the new connection, for the same reason
+    bell.notify()  # while no connection listens
+    assert heard(listener)  # the new connection wakes the listener for the same reason
     assert listener._connection.info.backend_pid != first
     until(lambda: not listener.wait(0), "it is woken on and on")
     bell.notify()
@@ -297,7 +288,7 @@ def test_a_listener_whose_connection_is_cut_looks_for_work_and_listens_again(
 
 
 @pytest.mark.postgres
-def test_a_ring_is_heard_though_the_bells_own_connection_was_cut(
+def test_a_notifier_whose_connection_was_cut_reconnects_and_sends(
     bell: PostgresNotifier, admin: psycopg.Connection
 ) -> None:
     listener = bell.listen()
@@ -316,7 +307,7 @@ def test_a_ring_is_heard_though_the_bells_own_connection_was_cut(
 
 
 @pytest.mark.postgres
-def test_a_burst_of_rings_becomes_a_few_and_the_last_is_heard(
+def test_a_burst_of_notifications_is_combined_and_the_last_one_arrives(
     bell: PostgresNotifier, admin: psycopg.Connection
 ) -> None:
     admin.execute(f"LISTEN {PostgresNotifier.CHANNEL}")
@@ -325,8 +316,8 @@ def test_a_burst_of_rings_becomes_a_few_and_the_last_is_heard(
         bell.notify()
     burst = time.monotonic() - start
     until(lambda: bell._timer is None, "the last ring is still to come")
-    with bell._mutex:  # the last ring is sent
-        admin.execute(f"NOTIFY {PostgresNotifier.CHANNEL}, 'last'")  # what was sent before it also comes before it
+    with bell._mutex:  # wait until the last notification is sent
+        admin.execute(f"NOTIFY {PostgresNotifier.CHANNEL}, 'last'")  # arrives after all notifications sent before it
     count = 0
     for notice in admin.notifies(timeout=PATIENCE_SECONDS):
         if notice.payload == "last":
@@ -336,22 +327,24 @@ def test_a_burst_of_rings_becomes_a_few_and_the_last_is_heard(
 
 
 @pytest.mark.postgres
-def test_a_bell_that_is_closed_rings_what_it_owes(bell: PostgresNotifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_a_notifier_sends_its_pending_notification(
+    bell: PostgresNotifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bell, "SPACING", 3600.0)
     listener = bell.listen()
     bell.notify()
     assert heard(listener)
     bell.notify()
-    assert bell._timer is not None  # it would ring in an hour
+    assert bell._timer is not None  # it would fire in an hour
     bell.close()
     assert heard(listener)
-    bell.notify()  # and no more
+    bell.notify()  # a closed notifier sends nothing
     assert not listener.wait(0)
     listener.close()
 
 
 @pytest.mark.postgres
-def test_a_listener_can_be_poked_while_the_server_is_away() -> None:
+def test_a_listener_can_be_woken_while_the_server_is_down() -> None:
     listener = PostgresListener("postgresql+psycopg://postgres@127.0.0.1:1/none", "holdfast")
     assert listener._connection is None
     listener.wake()

@@ -1,4 +1,4 @@
-"""Who asks many parts of the program in one transaction sees one moment; nobody else is kept back by it."""
+"""Reads within one shared transaction see one snapshot, and other threads are not blocked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(database: Database) -> None:
     database.write(lambda tx: tx.run_sql("INSERT INTO seen VALUES (1)"), durable=False)
 
 
-def test_whoever_reads_within_a_shared_transaction_sees_its_moment(database: Database) -> None:
+def test_reads_within_a_shared_transaction_see_its_snapshot(database: Database) -> None:
     with database.shared_reading() as tx:
         assert tx.run_sql("SELECT count(*) FROM seen") == [(0,)]
         add(database)
@@ -48,7 +48,7 @@ def test_whoever_reads_within_a_shared_transaction_sees_its_moment(database: Dat
         assert another is not tx
 
 
-def test_other_threads_are_not_kept_back(database: Database) -> None:
+def test_other_threads_are_not_blocked(database: Database) -> None:
     with database.shared_reading() as tx, ThreadPoolExecutor(1) as other:
         tx.run_sql("SELECT count(*) FROM seen")
         other.submit(add, database).result()
@@ -56,7 +56,7 @@ def test_other_threads_are_not_kept_back(database: Database) -> None:
         assert count(database) == 0
 
 
-def test_an_error_ends_the_sharing(database: Database) -> None:
+def test_an_error_ends_the_shared_transaction(database: Database) -> None:
     with pytest.raises(LookupError), database.shared_reading():
         raise LookupError
     add(database)

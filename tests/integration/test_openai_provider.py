@@ -1,4 +1,4 @@
-"""Paid models over HTTP: what is sent, what is believed, what each failure means, and what is on the bill."""
+"""The OpenAI-compatible provider validates answers, classifies errors, and records what each request costs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def paid(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaidProvider]:
 
 @pytest.fixture
 def connect(paid: PaidProvider) -> Iterator[Connect]:
-    """Make providers that are closed at the end; the limits of a batch are given by their names."""
+    """Make providers and close them at the end; batch limits are passed by name."""
     made: list[Connected] = []
 
     def connect(**given: Any) -> Connected:
@@ -126,11 +126,8 @@ def failure(ask: Callable[[], object]) -> WorkError:
 
 
 def right(embedded: Embeddings, texts: list[str] = TEXTS) -> bool:
-    """Tell whether every vector is the one of its text."""
+    """Check that every vector belongs to its text."""
     return [*map(list, embedded.vectors)] == [vector_of(texts[place]) for place in embedded.positions]
-
-
-# -------------------------------------------------------------------- what is sent and what comes back
 
 
 @pytest.mark.parametrize("only_floats", [False, True])
@@ -147,24 +144,24 @@ def test_each_text_gets_its_own_vector_and_the_tokens_are_summed(
     assert (paid.bill.calls, {request["encoding_format"] for request in paid.requests}) == (4, {"base64"})
 
 
-def test_no_texts_cost_no_call(paid: PaidProvider, connect: Connect) -> None:
+def test_an_empty_list_of_texts_makes_no_call(paid: PaidProvider, connect: Connect) -> None:
     embedded = connect().embed([])
     assert (embedded.positions, embedded.tokens, paid.bill.calls) == ((), 0, 0)
 
 
-def test_half_a_character_is_sent_as_a_question_mark(paid: PaidProvider, connect: Connect) -> None:
+def test_a_lone_surrogate_is_sent_as_a_question_mark(paid: PaidProvider, connect: Connect) -> None:
     connect().embed(["broken \ud800"])
     connect().complete(Prompt(text="broken \ud800"))
     assert (dict(paid.bill.texts), dict(paid.bill.prompts)) == ({"broken ?": 1}, {"broken ?": 1})
 
 
-def test_it_is_a_paid_provider_of_the_named_models(connect: Connect) -> None:
+def test_the_provider_is_paid_and_reports_the_configured_models(connect: Connect) -> None:
     provider: Provider = connect(version="2")
     assert (provider.embedding_model, provider.chat_model) == ("embedder", "speaker")
     assert (provider.dimension, provider.version, provider.paid) == (None, "2", True)
 
 
-def test_a_closed_provider_opens_itself_again(connect: Connect) -> None:
+def test_a_closed_provider_reopens_on_the_next_call(connect: Connect) -> None:
     provider = connect()
     provider.close()
     assert right(provider.embed(TEXTS))
@@ -188,15 +185,12 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_forked_process_has_connections_of_its_own(paid: PaidProvider) -> None:
+def test_a_forked_process_opens_its_own_connections(paid: PaidProvider) -> None:
     subprocess.run([sys.executable, "-c", FORKED, paid.url], check=True)
     assert paid.bill.texts["a"] == 3
 
 
-# -------------------------------------------------------------------- batches
-
-
-def test_texts_are_laid_into_batches_by_number_and_by_estimated_tokens() -> None:
+def test_batches_are_limited_by_text_count_and_estimated_tokens() -> None:
     texts = ["ab", "ab", "ab", "a" * 30, "ab", "ab"]
     places = range(len(texts))
     assert split_into_batches(texts, places, BatchLimits(texts=2)) == [[0, 1], [2, 3], [4, 5]]
@@ -210,7 +204,7 @@ def test_tokens_are_estimated_for_any_script(text: str, tokens: int) -> None:
     assert overestimate_tokens(text) == tokens
 
 
-def test_so_many_calls_are_under_way_at_once_and_never_more(paid: PaidProvider, connect: Connect) -> None:
+def test_concurrent_calls_never_exceed_the_limit(paid: PaidProvider, connect: Connect) -> None:
     provider = connect(texts=2, concurrency=3)
     paid.stall()
     answers: list[Embeddings] = []
@@ -225,7 +219,7 @@ def test_so_many_calls_are_under_way_at_once_and_never_more(paid: PaidProvider, 
     assert (paid.bill.most_at_once, paid.bill.calls) == (3, 16)
 
 
-def test_an_answer_is_given_out_before_more_is_asked_for(paid: PaidProvider, connect: Connect) -> None:
+def test_a_result_is_yielded_before_more_batches_are_sent(paid: PaidProvider, connect: Connect) -> None:
     parts = connect(texts=1, concurrency=2).embed_parts(TEXTS)
     assert right(next(parts))
     assert right(next(parts))
@@ -233,16 +227,16 @@ def test_an_answer_is_given_out_before_more_is_asked_for(paid: PaidProvider, con
     assert sum(len(part.positions) for part in parts) == len(TEXTS) - 2
 
 
-def test_whoever_stops_early_pays_for_nothing_more(paid: PaidProvider, connect: Connect) -> None:
+def test_a_caller_that_stops_early_pays_for_no_further_batches(paid: PaidProvider, connect: Connect) -> None:
     parts = connect(texts=1, concurrency=2).embed_parts(TEXTS)
     next(parts)
     parts.close()
-    # A request that is under way when its client is closed would leave its connection open.
+    # Closing a client during a request would leave its connection open.
     until(lambda: not [one for one in threading.enumerate() if one.name == "holdfast-provider"], "requests to end")
     assert paid.bill.calls <= 2
 
 
-def test_what_arrived_is_given_out_before_the_failure(paid: PaidProvider, connect: Connect) -> None:
+def test_results_that_arrived_are_yielded_before_the_failure(paid: PaidProvider, connect: Connect) -> None:
     paid.next(FINE, FINE, RATE_LIMITED)
     arrived: list[int] = []
 
@@ -254,7 +248,7 @@ def test_what_arrived_is_given_out_before_the_failure(paid: PaidProvider, connec
     assert (arrived, paid.bill.calls) == ([0, 1, 2, 3], 3)
 
 
-def test_what_is_under_way_when_another_call_fails_is_given_out_too(paid: PaidProvider, connect: Connect) -> None:
+def test_results_of_concurrent_calls_are_yielded_although_one_call_failed(paid: PaidProvider, connect: Connect) -> None:
     paid.next(BAD_KEY, FINE, FINE)
     paid.stall()
     arrived: list[int] = []
@@ -274,12 +268,12 @@ def test_what_is_under_way_when_another_call_fails_is_given_out_too(paid: PaidPr
 
 
 class Gated:
-    """A provider that is asked for two batches at once, and rejects the second when the call is over."""
+    """A provider that gets two batches at once and rejects the second one after the call has ended."""
 
     def __init__(self, then: Exception | None) -> None:
         self.errand = _BatchedCall(TEXTS, self.ask)
         self.asked: list[int] = []
-        self.told = False  # that the call is over
+        self.told = False  # whether the call has ended
         self._then = then
         self._both = threading.Barrier(2)
 
@@ -296,7 +290,7 @@ class Gated:
         raise Permanent("content_refused")
 
     def ended(self) -> bool:
-        """Tell whether all threads end, once nobody waits for them."""
+        """Wait for all provider threads; return whether they ended."""
         mine = [thread for thread in threading.enumerate() if thread.name == "holdfast-provider"]
         for thread in mine:
             thread.join(PATIENCE_SECONDS)
@@ -311,7 +305,7 @@ def test_a_rejected_batch_is_not_halved_when_the_call_has_failed() -> None:
     assert sorted(gated.asked) == [0, 1, 2, 3]
 
 
-def test_a_rejected_batch_is_not_halved_when_nobody_reads_the_answer() -> None:
+def test_a_rejected_batch_is_not_halved_after_the_caller_closed_the_call() -> None:
     gated = Gated(None)
     parts = gated.errand.results([[0, 1], [2, 3], [4, 5]], 2)
     assert next(parts).positions == (0, 1)
@@ -319,9 +313,6 @@ def test_a_rejected_batch_is_not_halved_when_nobody_reads_the_answer() -> None:
     assert gated.ended()
     assert gated.told
     assert sorted(gated.asked) == [0, 1, 2, 3]
-
-
-# -------------------------------------------------------------------- one bad text
 
 
 @pytest.mark.parametrize(
@@ -334,7 +325,7 @@ def test_a_rejected_batch_is_not_halved_when_nobody_reads_the_answer() -> None:
     ],
 )
 @pytest.mark.parametrize("place", [0, 5, 15])
-def test_a_rejected_batch_is_halved_until_the_bad_text_stands_alone(
+def test_a_rejected_batch_is_halved_until_the_bad_text_is_isolated(
     fault: Fault, code: str, place: int, paid: PaidProvider, connect: Connect
 ) -> None:
     paid.refuses["poison"] = fault
@@ -345,7 +336,7 @@ def test_a_rejected_batch_is_halved_until_the_bad_text_stands_alone(
     assert len(embedded.positions) == 15
     assert {text: paid.bill.texts[text] for text in texts} == {text: int(text != "poison") for text in texts}
     assert embedded.tokens == paid.bill.tokens
-    assert paid.bill.texts["text"] == int(fault is UNCLEAR and place == 0)  # nothing was accepted before
+    assert paid.bill.texts["text"] == int(fault is UNCLEAR and place == 0)  # only if no text was accepted before
     assert paid.bill.calls <= 10
 
 
@@ -367,7 +358,7 @@ def test_a_batch_that_is_too_large_for_the_provider_is_sent_in_halves(paid: Paid
     assert (len(embedded.positions), embedded.refused, paid.bill.calls) == (16, {}, 7)
 
 
-def test_a_provider_that_rejects_everything_has_no_quarrel_with_a_text(paid: PaidProvider, connect: Connect) -> None:
+def test_a_provider_that_rejects_every_text_is_a_provider_error(paid: PaidProvider, connect: Connect) -> None:
     paid.rejects = {"encoding_format"}
     texts = [f"text {number}" for number in range(64)]
     error = failure(lambda: connect().embed(texts))
@@ -375,7 +366,7 @@ def test_a_provider_that_rejects_everything_has_no_quarrel_with_a_text(paid: Pai
     assert (paid.bill.calls, paid.bill.tokens) == (8, 0)
 
 
-def test_before_a_text_is_blamed_a_harmless_one_must_have_been_accepted(paid: PaidProvider, connect: Connect) -> None:
+def test_a_text_is_blamed_only_after_the_provider_accepted_a_harmless_one(paid: PaidProvider, connect: Connect) -> None:
     paid.refuses["number"] = UNCLEAR
     embedded = connect().embed(TEXTS[:4])
     assert set(embedded.refused) == {0, 1, 2, 3}
@@ -383,7 +374,7 @@ def test_before_a_text_is_blamed_a_harmless_one_must_have_been_accepted(paid: Pa
     assert embedded.tokens == paid.bill.tokens == tokens_of("text")
 
 
-def test_a_failure_while_a_batch_is_halved_keeps_what_was_paid(paid: PaidProvider, connect: Connect) -> None:
+def test_a_failure_while_a_batch_is_halved_keeps_paid_results(paid: PaidProvider, connect: Connect) -> None:
     paid.refuses["number 7"] = REFUSED
     paid.next(REFUSED, FINE, OUT_OF_QUOTA)
     arrived: list[int] = []
@@ -397,18 +388,15 @@ def test_a_failure_while_a_batch_is_halved_keeps_what_was_paid(paid: PaidProvide
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
-def test_a_text_without_a_word_is_refused_without_asking(text: str, paid: PaidProvider, connect: Connect) -> None:
+def test_a_blank_text_is_refused_without_a_call(text: str, paid: PaidProvider, connect: Connect) -> None:
     embedded = connect().embed([text, "a"])
     assert {place: why.code for place, why in embedded.refused.items()} == {0: "empty_text"}
     assert (embedded.positions, dict(paid.bill.texts)) == ((1,), {"a": 1})
     assert connect().embed([text]).positions == ()
 
 
-# -------------------------------------------------------------------- what each failure means
-
-
 @pytest.mark.parametrize(("fault", "code", "meaning"), EVERYBODYS)
-def test_a_failure_of_the_provider_ends_the_call_at_once(
+def test_a_provider_failure_ends_the_call_immediately(
     fault: Fault, code: str, meaning: type[WorkError], paid: PaidProvider, connect: Connect
 ) -> None:
     paid.always(fault)
@@ -432,7 +420,7 @@ def test_a_failure_of_the_provider_ends_the_call_at_once(
         (UNCLEAR, "bad_provider_request"),
     ],
 )
-def test_a_prompt_that_the_provider_will_never_answer_is_permanent(
+def test_a_prompt_that_the_provider_rejects_is_a_permanent_failure(
     fault: Fault, code: str, paid: PaidProvider, connect: Connect
 ) -> None:
     paid.always(fault)
@@ -440,10 +428,10 @@ def test_a_prompt_that_the_provider_will_never_answer_is_permanent(
     for ask in (lambda: provider.complete(QUESTION), lambda: list(provider.stream(QUESTION))):
         error = failure(ask)
         assert (error.code, type(error)) == (code, Permanent)
-    assert paid.bill.calls == 2 + (code == "bad_provider_request")  # a stream is tried again without its usage
+    assert paid.bill.calls == 2 + (code == "bad_provider_request")  # a stream is retried once without usage
 
 
-def test_a_rate_limit_carries_the_pause_that_the_provider_wants(paid: PaidProvider, connect: Connect) -> None:
+def test_a_rate_limit_carries_the_retry_after_of_the_provider(paid: PaidProvider, connect: Connect) -> None:
     paid.always(RATE_LIMITED)
     error = failure(lambda: connect().embed(TEXTS))
     assert isinstance(error, Transient)
@@ -451,7 +439,7 @@ def test_a_rate_limit_carries_the_pause_that_the_provider_wants(paid: PaidProvid
     assert error.params["request_id"] == "req_1"
 
 
-def test_an_answer_that_does_not_come_is_a_timeout(paid: PaidProvider, connect: Connect) -> None:
+def test_a_missing_answer_is_a_timeout(paid: PaidProvider, connect: Connect) -> None:
     paid.stall()
     provider = connect(timeout=timedelta(milliseconds=200))
     for ask in (lambda: provider.embed(["a"]), lambda: provider.complete(QUESTION)):
@@ -459,25 +447,25 @@ def test_an_answer_that_does_not_come_is_a_timeout(paid: PaidProvider, connect: 
         assert (error.code, type(error)) == ("provider_timeout", Transient)
 
 
-def test_an_answer_that_comes_late_is_taken(paid: PaidProvider, connect: Connect) -> None:
+def test_a_slow_answer_within_the_timeout_is_accepted(paid: PaidProvider, connect: Connect) -> None:
     paid.stall(0.05)
     assert right(connect().embed(TEXTS))
 
 
-def test_nobody_at_the_address_is_an_outage(connect: Connect) -> None:
+def test_a_refused_connection_is_an_outage(connect: Connect) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         error = failure(lambda: connect(base_url=f"http://127.0.0.1:{free.getsockname()[1]}/v1").embed(["a"]))
     assert (error.code, type(error)) == ("provider_down", Outage)
 
 
-def test_the_wrong_key_and_the_wrong_model_are_told_apart(connect: Connect) -> None:
+def test_a_wrong_key_and_a_wrong_model_have_different_codes(connect: Connect) -> None:
     assert failure(lambda: connect(key="sk-other").embed(["a"])).code == "provider_key_refused"
     assert failure(lambda: connect(key="").embed(["a"])).code == "provider_key_refused"
     assert failure(lambda: connect(embedding_model="other").embed(["a"])).code == "model_unknown"
 
 
-def test_a_model_that_is_not_configured_is_not_asked(paid: PaidProvider, connect: Connect) -> None:
+def test_without_a_configured_model_no_call_is_made(paid: PaidProvider, connect: Connect) -> None:
     deaf, mute = connect(embedding_model=None), connect(chat_model=None)
     assert failure(lambda: deaf.embed(["a"])).code == "no_embedding_model"
     assert failure(lambda: mute.complete(QUESTION)).code == "no_language_model"
@@ -485,12 +473,9 @@ def test_a_model_that_is_not_configured_is_not_asked(paid: PaidProvider, connect
     assert paid.bill.calls == 0
 
 
-# -------------------------------------------------------------------- answers that cannot be used
-
-
 @pytest.mark.parametrize("only_floats", [False, True])
 @pytest.mark.parametrize("fault", [SHORT, WRONG_INDEXES, NOT_A_NUMBER, INFINITE, TOO_LARGE, RAGGED], ids=str)
-def test_an_answer_that_is_not_whole_is_not_believed(
+def test_an_incomplete_or_invalid_answer_is_rejected(
     fault: Fault, only_floats: bool, paid: PaidProvider, connect: Connect
 ) -> None:
     paid.only_floats = only_floats
@@ -501,12 +486,12 @@ def test_an_answer_that_is_not_whole_is_not_believed(
     assert paid.bill.calls == 2
 
 
-def test_answers_are_put_into_the_order_of_their_index(paid: PaidProvider, connect: Connect) -> None:
+def test_vectors_are_sorted_by_their_index(paid: PaidProvider, connect: Connect) -> None:
     paid.next(REORDERED)
     assert right(connect().embed(TEXTS))
 
 
-def test_vectors_of_another_dimension_than_those_before_are_not_believed(paid: PaidProvider, connect: Connect) -> None:
+def test_vectors_of_a_different_dimension_are_rejected(paid: PaidProvider, connect: Connect) -> None:
     paid.next(FINE, WRONG_DIMENSION)
     arrived: list[int] = []
 
@@ -550,15 +535,12 @@ def test_any_other_json_is_a_bad_answer(
     assert failure(lambda: connect().complete(QUESTION)).code == "bad_answer"
 
 
-def test_a_provider_that_does_not_count_tokens_is_still_used(
+def test_a_provider_that_reports_no_tokens_still_works(
     paid: PaidProvider, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paid_faults, "_usage", lambda *_: None)
     assert connect().embed(TEXTS).tokens == 0
     assert connect().complete(QUESTION).tokens_in == 0
-
-
-# -------------------------------------------------------------------- chat
 
 
 def test_a_prompt_is_answered_and_its_tokens_counted(paid: PaidProvider, connect: Connect) -> None:
@@ -576,19 +558,19 @@ def test_a_prompt_is_answered_and_its_tokens_counted(paid: PaidProvider, connect
     assert "response_format" not in sent
 
 
-def test_an_answer_that_was_cut_says_so(paid: PaidProvider, connect: Connect) -> None:
+def test_a_cut_answer_is_marked_as_truncated(paid: PaidProvider, connect: Connect) -> None:
     paid.always(CUT)
     assert connect().complete(QUESTION).truncated
     paid.reply = lambda _: "all"
     assert connect().complete(QUESTION) == Completion(text="", tokens_in=8, tokens_out=1, truncated=True)
 
 
-def test_an_answer_without_words_cannot_be_used(paid: PaidProvider, connect: Connect) -> None:
+def test_an_empty_answer_is_rejected(paid: PaidProvider, connect: Connect) -> None:
     paid.next(SILENT)
     assert failure(lambda: connect().complete(QUESTION)).code == "bad_answer"
 
 
-def test_a_shape_is_asked_for_as_a_schema(paid: PaidProvider, connect: Connect) -> None:
+def test_a_structured_prompt_sends_its_json_schema(paid: PaidProvider, connect: Connect) -> None:
     answer = connect().complete(SHAPED)
     assert list(answer.json()) == ["answer"]
     assert paid.requests[-1]["response_format"]["json_schema"]["schema"] == SHAPE
@@ -599,7 +581,7 @@ def test_a_shape_is_asked_for_as_a_schema(paid: PaidProvider, connect: Connect) 
 @pytest.mark.parametrize(
     ("rejects", "form", "calls"), [({"json_schema"}, {"type": "json_object"}, 2), ({"response_format"}, None, 3)]
 )
-def test_an_endpoint_without_schemas_is_asked_in_words(
+def test_an_endpoint_without_schema_support_gets_the_schema_in_the_prompt(
     rejects: set[str], form: object, calls: int, paid: PaidProvider, connect: Connect
 ) -> None:
     paid.rejects = rejects
@@ -610,10 +592,10 @@ def test_an_endpoint_without_schemas_is_asked_in_words(
     assert sent["messages"][0]["role"] == "system"
     assert json.dumps(SHAPE) in sent["messages"][0]["content"]
     provider.complete(SHAPED)
-    assert paid.bill.calls == calls + 1  # it has been learnt
+    assert paid.bill.calls == calls + 1  # the provider remembers it
 
 
-def test_a_newer_model_is_asked_without_what_it_does_not_know(paid: PaidProvider, connect: Connect) -> None:
+def test_parameters_that_a_newer_model_rejects_are_no_longer_sent(paid: PaidProvider, connect: Connect) -> None:
     paid.rejects = {"max_tokens", "temperature"}
     provider = connect()
     provider.complete(SHAPED)
@@ -625,7 +607,7 @@ def test_a_newer_model_is_asked_without_what_it_does_not_know(paid: PaidProvider
 
 
 @pytest.mark.parametrize("param", ["max_tokens", "temperature", "seed"])
-def test_a_model_that_rejects_what_is_not_sent_is_not_asked_for_ever(
+def test_a_model_that_rejects_an_unsent_parameter_is_not_retried_forever(
     param: str, paid: PaidProvider, connect: Connect
 ) -> None:
     paid.always(Fault(status=400, param=param))
@@ -633,7 +615,7 @@ def test_a_model_that_rejects_what_is_not_sent_is_not_asked_for_ever(
     assert paid.bill.calls == 1 + (param != "seed")
 
 
-def test_a_prompt_that_is_rejected_in_every_form_teaches_nothing(paid: PaidProvider, connect: Connect) -> None:
+def test_a_prompt_rejected_in_every_form_does_not_change_later_requests(paid: PaidProvider, connect: Connect) -> None:
     paid.refuses["poison"] = UNCLEAR
     provider = connect()
     poison = Prompt(text="poison", schema=SHAPE)
@@ -644,16 +626,16 @@ def test_a_prompt_that_is_rejected_in_every_form_teaches_nothing(paid: PaidProvi
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', ' {"a": 1}\n', '```json\n{"a": 1}\n```', '\n```\n{"a": 1}```\n'])
-def test_json_is_read_also_out_of_a_fence(text: str) -> None:
+def test_json_inside_a_code_fence_is_parsed(text: str) -> None:
     assert Completion(text=text).json() == {"a": 1}
 
 
 @pytest.mark.parametrize("text", ["", "I think so.", '{"a": ', "```json\nno\n```"])
-def test_an_answer_that_is_not_json_cannot_be_used(text: str) -> None:
+def test_an_answer_that_is_not_json_is_rejected(text: str) -> None:
     assert failure(Completion(text=text).json).code == "bad_answer"
 
 
-def test_words_are_given_out_as_they_come(paid: PaidProvider, connect: Connect) -> None:
+def test_a_stream_yields_words_as_they_arrive(paid: PaidProvider, connect: Connect) -> None:
     paid.reply = lambda _: "An anchor holds fast."
     provider = connect()
     *words, end = provider.stream(QUESTION)
@@ -669,13 +651,13 @@ def test_words_are_given_out_as_they_come(paid: PaidProvider, connect: Connect) 
 
 
 @pytest.mark.parametrize("fault", [CUT, UNFINISHED], ids=["length", "no reason"])
-def test_a_stream_that_ends_before_the_answer_does_says_so(fault: Fault, paid: PaidProvider, connect: Connect) -> None:
+def test_a_stream_that_ends_early_is_marked_as_truncated(fault: Fault, paid: PaidProvider, connect: Connect) -> None:
     paid.next(fault)
     assert [*connect().stream(QUESTION)][-1].truncated
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_an_endpoint_that_does_not_know_usage_in_streams_still_streams(
+def test_an_endpoint_without_usage_in_streams_still_streams(
     paid: PaidProvider, connect: Connect, *, named: bool
 ) -> None:
     provider = connect()
@@ -693,7 +675,7 @@ def test_an_endpoint_that_does_not_know_usage_in_streams_still_streams(
     assert paid.bill.calls == before + 1
 
 
-def test_every_request_passes_the_meter_with_what_it_cost(paid: PaidProvider, connect: Connect) -> None:
+def test_the_meter_records_every_request_with_its_cost(paid: PaidProvider, connect: Connect) -> None:
     provider = connect(texts=2, concurrency=1)
     provider.embed(["a", "b", "c"])
     provider.complete(QUESTION)
@@ -708,15 +690,15 @@ def test_every_request_passes_the_meter_with_what_it_cost(paid: PaidProvider, co
         ("embedder", 2, True, False),
         ("embedder", 1, True, False),
         ("speaker", 1, True, False),
-        ("speaker", 1, False, True),  # answered with an error, which costs nothing
-        ("speaker", 1, False, False),  # nobody knows
-        ("embedder", 1, True, False),  # paid, and of no use
+        ("speaker", 1, False, True),  # an error response costs nothing
+        ("speaker", 1, False, False),  # unknown whether it was billed
+        ("embedder", 1, True, False),  # billed, but unusable
     ]
     assert all(one.ended for one in provider.recorder.requests)
     assert paid.bill.calls == len(found)
 
 
-def test_a_provider_that_was_never_reached_is_not_paid(connect: Connect) -> None:
+def test_an_unreachable_provider_is_not_billed(connect: Connect) -> None:
     provider = connect(base_url="http://127.0.0.1:9/v1")
     failure(lambda: provider.embed(["a"]))
     assert [one.unbilled for one in provider.recorder.requests] == [True]
@@ -726,7 +708,7 @@ def test_a_provider_that_was_never_reached_is_not_paid(connect: Connect) -> None
     ("fault", "code"),
     [(DROPPED, "provider_down"), (FAILED_IN_STREAM, "quota_exhausted"), (MALFORMED, "bad_answer")],
 )
-def test_words_that_came_before_a_failure_are_given_out(
+def test_words_that_arrived_before_a_failure_are_yielded(
     fault: Fault, code: str, paid: PaidProvider, connect: Connect
 ) -> None:
     paid.next(fault)
@@ -735,7 +717,7 @@ def test_words_that_came_before_a_failure_are_given_out(
     assert heard == ["The", " answer"]
 
 
-def test_a_stream_is_one_of_the_calls_at_once_until_it_ends(paid: PaidProvider, connect: Connect) -> None:
+def test_a_stream_counts_as_a_concurrent_call_until_it_ends(paid: PaidProvider, connect: Connect) -> None:
     provider = connect(concurrency=1)
     words = provider.stream(QUESTION)
     next(words)
@@ -743,9 +725,6 @@ def test_a_stream_is_one_of_the_calls_at_once_until_it_ends(paid: PaidProvider, 
     words.close()
     assert provider.complete(QUESTION).text
     assert paid.bill.calls == 2
-
-
-# -------------------------------------------------------------------- settings
 
 
 @pytest.mark.parametrize(
@@ -759,29 +738,31 @@ def test_a_stream_is_one_of_the_calls_at_once_until_it_ends(paid: PaidProvider, 
         ({"timeout": timedelta()}, "above zero"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_at_once(given: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_refused_when_they_are_built(given: dict[str, Any], told: str) -> None:
     with pytest.raises(BadSettings, match=re.escape(told)) as refused:
         Endpoint(**({"embedding_model": "embedder"} | given))
     assert "sk" not in str(refused.value)
 
 
 @pytest.mark.parametrize("limit", ["texts", "tokens", "concurrency"])
-def test_a_batch_without_room_is_refused_at_once(limit: str) -> None:
+def test_a_batch_limit_of_zero_is_refused(limit: str) -> None:
     with pytest.raises(BadSettings):
         BatchLimits(**{limit: 0})
 
 
-def test_the_key_is_not_shown() -> None:
+def test_the_key_is_not_in_the_repr() -> None:
     assert "sk-secret" not in repr(Endpoint(key="sk-secret", chat_model="speaker"))
 
 
-def test_without_the_library_people_are_told_what_to_install(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_openai_package_the_error_names_what_to_install(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(MissingExtra, match=r"pip install .holdfast\[documents\]"):
         connect().embed(["a"])
 
 
-def test_parts_are_gathered_in_the_order_of_the_texts() -> None:
+def test_parts_are_merged_in_the_order_of_the_texts() -> None:
     refusal = Permanent("content_refused")
     late = Embeddings(positions=(3, 1), vectors=np.array([[3.0], [1.0]], dtype=np.float32), tokens=2)
     early = Embeddings(positions=(0,), vectors=np.array([[0.0]], dtype=np.float32), tokens=1, refused={2: refusal})

@@ -1,4 +1,4 @@
-"""What nobody needs goes, found from the side of the files and of the indexes; what somebody is about to use stays."""
+"""Garbage collection removes files and recipes that no row uses, and keeps those about to be used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DAY = timedelta(days=1)
 
 
 class Changing(OfflineProvider):
-    """Embeds; a test may say that the model is another one."""
+    """Offline embeddings; a test can change the model version."""
 
     name = "first"
 
@@ -55,11 +55,8 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock, provider: Changing)
     rig.close()
 
 
-# -------------------------------------------------------------------- files
-
-
 def orphan(rig: Rig, content: bytes = b"nobody's") -> str:
-    """Write a blob as an upload does that is killed before its row."""
+    """Write a blob like an upload that is killed before it commits its row."""
     with rig.library.blobs.write_batch() as put:
         return put(io.BytesIO(content)).name
 
@@ -69,13 +66,13 @@ def files(rig: Rig) -> list[str]:
 
 
 def age(rig: Rig, clock: FakeClock, name: str, old: timedelta) -> None:
-    """Let a file be so old, by the clock of the test."""
+    """Set the age of a file, relative to the clock of the test."""
     path = rig.folder / name if name.endswith(".part") else rig.library.blobs.path(name)
     at = clock.now() / 1_000_000 - old.total_seconds()
     os.utime(path, (at, at))
 
 
-def test_a_file_that_no_row_names_goes_when_it_is_old(rig: Rig, clock: FakeClock) -> None:
+def test_an_old_file_that_no_row_names_is_removed(rig: Rig, clock: FakeClock) -> None:
     rig.index("whales.md", WHALES)
     (named,) = files(rig)
     left = orphan(rig)
@@ -91,7 +88,7 @@ def test_a_file_that_no_row_names_goes_when_it_is_old(rig: Rig, clock: FakeClock
     audit_quiet(rig)
 
 
-def test_a_file_that_was_never_finished_goes_when_it_is_old(rig: Rig, clock: FakeClock) -> None:
+def test_an_old_unfinished_file_is_removed(rig: Rig, clock: FakeClock) -> None:
     rig.folder.mkdir(exist_ok=True)
     for name, old in (("new.part", timedelta()), ("old.part", 2 * DAY)):
         (rig.folder / name).write_bytes(b"half")
@@ -100,7 +97,7 @@ def test_a_file_that_was_never_finished_goes_when_it_is_old(rig: Rig, clock: Fak
     assert files(rig) == ["new.part"]
 
 
-def test_files_are_looked_at_in_bounded_portions_until_all_were_seen(rig: Rig, clock: FakeClock) -> None:
+def test_files_are_checked_in_bounded_batches_until_all_are_done(rig: Rig, clock: FakeClock) -> None:
     left = [orphan(rig, str(number).encode()) for number in range(25)]
     for name in left:
         age(rig, clock, name, 2 * DAY)
@@ -112,13 +109,13 @@ def test_files_are_looked_at_in_bounded_portions_until_all_were_seen(rig: Rig, c
     assert gone == [10, 10, 5, 0]
 
 
-def test_an_upload_that_is_swept_before_its_row_is_refused_and_can_be_made_again(
+def test_an_upload_whose_file_was_swept_is_refused_and_can_be_repeated(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admit = rig.store.admit_with
 
     def late(write: Any) -> Any:
-        clock.jump(365 * DAY)  # an administrator sets the clock: everything looks old
+        clock.jump(365 * DAY)  # an administrator changes the clock: every file appears old
         assert rig.library.orphan_blobs.sweep(500) == 1
         return admit(write)
 
@@ -132,7 +129,7 @@ def test_an_upload_that_is_swept_before_its_row_is_refused_and_can_be_made_again
     audit_quiet(rig)
 
 
-def test_without_the_refusal_a_row_would_name_a_file_that_is_not_there(
+def test_without_the_refusal_a_row_would_name_a_missing_file(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admit = rig.store.admit_with
@@ -149,8 +146,10 @@ def test_without_the_refusal_a_row_would_name_a_file_that_is_not_there(
     assert files(rig) != Manifest(rig).blobs
 
 
-def test_a_row_that_is_being_written_is_waited_for(rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweeper has seen the file and no row; then the upload writes its row, and the sweeper comes again."""
+def test_the_sweep_waits_for_a_row_that_is_being_written(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweeper has found the file without a row. The upload then writes its row before the sweeper checks again."""
     check = orphan_blobs.refuse_condemned
     sweeping: list[Meanwhile] = []
 
@@ -172,7 +171,7 @@ def test_a_row_that_is_being_written_is_waited_for(rig: Rig, clock: FakeClock, m
 
 
 @pytest.mark.parametrize("guard", ["lock", "second look"])
-def test_without_the_lock_or_the_second_look_that_file_would_go(
+def test_without_the_lock_or_the_second_check_that_file_would_be_removed(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, guard: str
 ) -> None:
     if guard == "lock" and rig.store.database.engine.dialect.name == "sqlite":
@@ -202,13 +201,12 @@ def test_without_the_lock_or_the_second_look_that_file_would_go(
 
         monkeypatch.setattr(orphan_blobs, "_unnamed", first_only)
     monkeypatch.setattr(adding, "refuse_condemned", between)
-    monkeypatch.setattr(FileRecords, "remove_due_files", lambda *_: 0)  # as if an earlier version had written the file
+    # A file of an earlier version has no file record.
+    monkeypatch.setattr(FileRecords, "remove_due_files", lambda *_: 0)
     rig.put("whales.md", WHALES)
     sweeping[0].end()
     assert files(rig) != Manifest(rig).blobs
 
-
-# -------------------------------------------------------------------- recipes
 
 NEEDED = "_unneeded = and_(recipes.c.id == int_param('recipe'), _unserved, _idle)"
 BLIND = "_unneeded = and_(recipes.c.id == int_param('recipe'))"
@@ -219,7 +217,7 @@ def recipes(rig: Rig, kind: str = "vector") -> list[Recipe]:
 
 
 def go_round(rig: Rig, times: int = 1) -> None:
-    """Let all indexes be looked through, from the first to the last."""
+    """Run the maintenance of all indexes once, from the first to the last."""
     for _ in range(times):
         rig.library.indexes._maintenance = iter(())
         rig.library.indexes.maintain(500)
@@ -234,19 +232,21 @@ def tables(rig: Rig) -> set[str]:
         return {name for (name,) in tx.run_sql(sql)}
 
 
-def test_rows_table_and_name_of_a_recipe_that_nobody_uses_go(rig: Rig, clock: FakeClock, provider: Changing) -> None:
+def test_the_rows_table_and_record_of_an_unused_recipe_are_removed(
+    rig: Rig, clock: FakeClock, provider: Changing
+) -> None:
     rig.index("whales.md", WHALES)
     (old,) = recipes(rig)
     provider.name = "second"
     go_round(rig, 3)
-    assert len(rig.rows("vector")) == 1  # it is served, wanted or not
+    assert len(rig.rows("vector")) == 1  # the row is still served, although its recipe is outdated
     assert rig.ask("whales.md", Operation.FORCE).accepted
     rig.work()
     new, _ = recipes(rig)
     assert len(rig.rows("vector")) == 2
     go_round(rig, 2)
     assert rig.library.indexes["vector"].scan(old, 0, 10) == []
-    assert [one.id for one in recipes(rig)] == [new.id, old.id]  # kept for a day, for whoever is late
+    assert [one.id for one in recipes(rig)] == [new.id, old.id]  # kept for a day, for late workers
     clock.advance(DAY)
     go_round(rig, 2)
     assert [one.id for one in recipes(rig)] == [new.id]
@@ -256,7 +256,7 @@ def test_rows_table_and_name_of_a_recipe_that_nobody_uses_go(rig: Rig, clock: Fa
     audit_quiet(rig)
 
 
-def test_a_recipe_that_is_wanted_stays_although_nothing_is_served_by_it(rig: Rig, clock: FakeClock) -> None:
+def test_the_current_recipe_stays_although_no_document_uses_it(rig: Rig, clock: FakeClock) -> None:
     rig.index("whales.md", WHALES)
     (recipe,) = recipes(rig)
     rig.delete("whales.md")
@@ -267,13 +267,13 @@ def test_a_recipe_that_is_wanted_stays_although_nothing_is_served_by_it(rig: Rig
     assert recipes(rig) == [recipe]
 
 
-def test_a_recipe_stays_while_its_index_is_at_work(
+def test_a_recipe_stays_while_its_index_is_being_built(
     rig: Rig, provider: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", WHALES)
     (old,) = recipes(rig)
     rig.ask("whales.md", Operation.FORCE)
-    rig.worker.run_next(1)  # the content
+    rig.worker.run_next(1)  # builds the content
     provider.name = "second"
     rig.store.database.write(lambda tx: tx.run_sql("UPDATE slots SET recipe = NULL"), durable=False)
     go_round(rig, 3)
@@ -288,23 +288,23 @@ def test_a_recipe_stays_while_its_index_is_at_work(
 
 
 def live(rig: Rig) -> list[Recipe]:
-    """Return the recipes by which rows may be made."""
+    """Return the recipes that may still get new rows."""
     with rig.store.database.reading() as tx:
         ids = {id_ for (id_,) in tx.run_sql("SELECT id FROM library_recipes WHERE doomed_at IS NULL")}
     return [one for one in recipes(rig) if one.id in ids]
 
 
 def doom_blindly(rig: Rig, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doom a recipe as by a look that was taken before anybody used it."""
+    """Doom a recipe as if the check had run before a worker used it."""
     with monkeypatch.context() as patch:
         patch.setattr(repository, "sql", changed(repository_statements, {NEEDED: BLIND}))
         rig.library.catalog.doom(recipe)
 
 
-def test_a_build_that_began_before_its_recipe_was_doomed_is_whole(
+def test_a_build_that_began_before_its_recipe_was_doomed_is_complete(
     rig: Rig, clock: FakeClock, provider: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker looks the recipe up; then it is doomed by a look that was taken before the worker had claimed."""
+    """A worker reads the recipe. A check that ran before the worker's claim then dooms the recipe."""
     index = rig.library.indexes["vector"]
     rig.put("whales.md", WHALES)
     rig.worker.run_next(1)
@@ -313,7 +313,7 @@ def test_a_build_that_began_before_its_recipe_was_doomed_is_whole(
     def doom(self: Any, recipe: Recipe, chunks: Any) -> list[int]:
         doom_blindly(rig, recipe, monkeypatch)
         found: list[int] = absent(self, recipe, chunks)
-        go_round(rig, 2)  # nothing of it is removed meanwhile
+        go_round(rig, 2)  # nothing of it is removed during the build
         return found
 
     monkeypatch.setattr(type(index), "absent", doom)
@@ -324,12 +324,12 @@ def test_a_build_that_began_before_its_recipe_was_doomed_is_whole(
     clock.advance(2 * DAY)
     go_round(rig, 3)
     assert [hit.name for hit in rig.find("krill", "vector")] == ["whales.md"]
-    rig.index("stones.md", STONES)  # and later work makes a recipe of its own
+    rig.index("stones.md", STONES)  # later work creates its own recipe
     assert [one.spec for one in recipes(rig)] == [recipe.spec] * 2
     assert rig.owner("stones.md").status is Status.SUCCESS
 
 
-def test_a_row_that_a_late_worker_writes_outside_for_a_doomed_recipe_goes_too(
+def test_a_late_row_of_a_doomed_recipe_in_an_external_store_is_removed(
     rig: Rig, tmp_path: Path, clock: FakeClock
 ) -> None:
     outside = install(rig, tmp_path / "outside.db")
@@ -345,7 +345,7 @@ def test_a_row_that_a_late_worker_writes_outside_for_a_doomed_recipe_goes_too(
     assert rig.library.catalog.recipes(base.key, "outside") == []
 
 
-def test_an_index_that_cannot_be_tended_now_holds_up_nothing_else(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_whose_maintenance_fails_delays_no_other_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", WHALES)
 
     def busy(*_: object) -> None:
@@ -359,7 +359,7 @@ def test_an_index_that_cannot_be_tended_now_holds_up_nothing_else(rig: Rig, monk
     audit_quiet(rig)
 
 
-def test_the_rows_of_an_unused_recipe_go_in_bounded_portions(
+def test_the_rows_of_an_unused_recipe_are_removed_in_bounded_batches(
     rig: Rig, provider: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("whales.md", "\n\n".join(f"## Part {n}\n\n" + f"Krill {n}. " * 300 for n in range(12)))

@@ -1,4 +1,4 @@
-"""What a page shows of a library: jobs with names, all at a glance, the graph drawn, and all about one document."""
+"""The queries of the web page return correct jobs, overviews, graphs and details of documents."""
 
 from __future__ import annotations
 
@@ -50,15 +50,12 @@ def paid() -> Iterator[PaidProvider]:
 
 
 def seen_by_key(rig: Rig, *bases: str) -> LocalService:
-    """Return the library as a key sees it that is limited to bases."""
+    """Return the service as seen by a key that is limited to the given bases."""
     ids = frozenset(rig.library.catalog.find_base(base).id for base in bases)
     return LocalService(rig.library, Caller(key_id=1, name="key", scope=Scope.READ, bases=ids))
 
 
-# ---------------------------------------------------------------- jobs
-
-
-def test_jobs_bear_the_names_of_their_documents_and_those_that_run_tell_how_far_they_are(rig: Rig) -> None:
+def test_jobs_show_the_names_of_their_documents_and_running_jobs_their_progress(rig: Rig) -> None:
     front = LocalService(rig.library, local_caller())
     whale, stone = rig.put("whale.md", "# Whale"), rig.put("stone.md", "# Stone")
     (ticket,) = rig.store.claim_next(["content"], "worker", 1)
@@ -79,7 +76,7 @@ def test_jobs_bear_the_names_of_their_documents_and_those_that_run_tell_how_far_
     assert front.jobs.get(str(whale.job)).progress == running.progress
 
 
-def test_the_names_of_a_page_of_jobs_are_one_query(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_jobs_reads_all_names_in_one_query(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         rig.put(f"{number}.md", f"# {number}")
     asked: list[int] = []
@@ -94,7 +91,7 @@ def test_the_names_of_a_page_of_jobs_are_one_query(rig: Rig, monkeypatch: pytest
     assert asked == [20]
 
 
-def test_the_jobs_of_one_document_are_listed_active_ones_first(rig: Rig, clock: FakeClock) -> None:
+def test_the_jobs_of_a_document_are_listed_with_active_jobs_first(rig: Rig, clock: FakeClock) -> None:
     front = LocalService(rig.library, local_caller())
     rig.put("stone.md", "# Stone")
     whale = rig.put("whale.md", "# Whale").item
@@ -117,7 +114,7 @@ def test_the_jobs_of_one_document_are_listed_active_ones_first(rig: Rig, clock: 
         front.jobs.list(document=whale)
 
 
-def test_a_document_that_is_being_deleted_still_has_its_name_and_one_that_is_gone_has_none(rig: Rig) -> None:
+def test_jobs_show_the_name_of_a_document_until_it_is_removed(rig: Rig) -> None:
     front = LocalService(rig.library, local_caller())
     rig.index("whale.md", "# Whale")
     rig.delete("whale.md")
@@ -127,19 +124,16 @@ def test_a_document_that_is_being_deleted_still_has_its_name_and_one_that_is_gon
     assert {job.name for job in front.jobs.list("shelf").items} == {""}
 
 
-def test_the_status_of_many_bears_names_and_kinds(rig: Rig) -> None:
+def test_the_statuses_of_many_documents_include_names_and_kinds(rig: Rig) -> None:
     whale = rig.put("whale.md", "# Whale").item
     (one,) = LocalService(rig.library, local_caller()).documents.statuses("shelf", [whale or 0])
     assert (one.id, one.name, one.kind, one.status) == (whale, "whale.md", "file", "queued")
 
 
-# ---------------------------------------------------------------- all at a glance
-
-
-def test_an_overview_counts_every_base_that_is_seen_and_no_other(rig: Rig, clock: FakeClock) -> None:
+def test_the_overview_counts_only_the_bases_that_the_caller_may_read(rig: Rig, clock: FakeClock) -> None:
     attic = rig.library.catalog.create_base("attic", BaseSettings(indexes=("fulltext",)))
     rig.put("whale.md", "# Whale")
-    rig.put("whale.md", "# Whale")  # makes no new work
+    rig.put("whale.md", "# Whale")  # a duplicate: no new work
     LocalService(rig.library, local_caller()).documents.note("attic", "n", "text")
     paid = Charge(kind="query", model="m@1", texts=1, tokens_in=5, tokens_out=2, price=0.5)
     rig.library.paid_cache.reserve(rig.base, [(None, paid)])
@@ -163,7 +157,7 @@ def test_an_overview_counts_every_base_that_is_seen_and_no_other(rig: Rig, clock
     assert (nobody.bases, nobody.documents.documents, nobody.queue.ended, nobody.workers) == (0, 0, {}, 0)
 
 
-def test_the_series_tells_in_which_step_of_time_jobs_ended_and_how(rig: Rig, clock: FakeClock) -> None:
+def test_the_series_counts_ended_jobs_by_time_and_outcome(rig: Rig, clock: FakeClock) -> None:
     front = LocalService(rig.library, local_caller())
     rig.index("a.md", "# A")
     clock.advance(HOUR)
@@ -189,7 +183,7 @@ def test_the_series_tells_in_which_step_of_time_jobs_ended_and_how(rig: Rig, clo
             front.overview(hours)
 
 
-def test_what_was_replaced_or_deleted_is_counted_as_other(rig: Rig) -> None:
+def test_superseded_and_deleted_jobs_are_counted_as_other(rig: Rig) -> None:
     front = LocalService(rig.library, local_caller())
     rig.put("a.md", "# A")
     rig.delete("a.md")
@@ -197,9 +191,7 @@ def test_what_was_replaced_or_deleted_is_counted_as_other(rig: Rig) -> None:
     assert sum(one.other for one in front.overview().series) == 1
 
 
-def test_those_are_counted_as_working_who_hold_work_with_a_lease_that_has_not_run_out(
-    rig: Rig, clock: FakeClock
-) -> None:
+def test_workers_with_a_valid_lease_are_counted_as_working(rig: Rig, clock: FakeClock) -> None:
     rig.library.catalog.create_base("attic", BaseSettings(indexes=("fulltext",)))
     for name in "abc":
         rig.put(f"{name}.md", f"# {name}")
@@ -212,7 +204,7 @@ def test_those_are_counted_as_working_who_hold_work_with_a_lease_that_has_not_ru
     assert LocalService(rig.library, local_caller()).overview().working == 0
 
 
-def test_a_worker_is_counted_from_its_first_word_until_it_goes_or_falls_silent(rig: Rig, clock: FakeClock) -> None:
+def test_a_worker_is_counted_until_it_unregisters_or_its_registration_expires(rig: Rig, clock: FakeClock) -> None:
     front, lease = LocalService(rig.library, local_caller()), rig.store.rules.lease
     for holder in ("one", "two", "three", "one"):
         rig.store.register_worker(holder)
@@ -222,22 +214,20 @@ def test_a_worker_is_counted_from_its_first_word_until_it_goes_or_falls_silent(r
     clock.advance(lease / 2)
     rig.store.register_worker("three")
     clock.advance(lease / 2)
-    assert front.overview().workers == 1  # the first was killed, and could not say goodbye
+    assert front.overview().workers == 1  # the first worker was killed without unregistering
     clock.advance(lease * 10)
     rig.store.register_worker("four")
     with rig.store.database.reading() as tx:
-        assert tx.run_sql("SELECT holder FROM workers") == [("four",)]  # the silent leave no rows behind
+        assert tx.run_sql("SELECT holder FROM workers") == [("four",)]  # expired workers leave no rows
 
 
-def test_a_heartbeat_says_that_its_worker_is_there_and_when_it_goes(rig: Rig) -> None:
+def test_a_heartbeat_registers_its_worker_and_unregisters_it_when_it_stops(rig: Rig) -> None:
     heartbeat = Heartbeat(rig.store, SystemClock(), Rules(heartbeat=timedelta(milliseconds=10)), "ann")
     heartbeat.start()
     until(rig.store.count_workers, "the first word of the worker")
     heartbeat.stop()
     assert rig.store.count_workers() == 0
 
-
-# ---------------------------------------------------------------- the graph, drawn
 
 ISLAND = "# Grey Island\n\nGrey Island has a lighthouse. Mara Lund kept the light of Grey Island."
 KEEPER = "# Mara Lund\n\nMara Lund was born on Grey Island. She wrote to Tom Reed."
@@ -252,7 +242,7 @@ def drawn(rig: Rig) -> Rig:
     return rig
 
 
-def test_the_graph_is_drawn_with_the_entities_that_most_documents_name_and_what_joins_them(drawn: Rig) -> None:
+def test_the_graph_shows_the_most_mentioned_entities_and_the_edges_between_them(drawn: Rig) -> None:
     view = LocalService(drawn.library, local_caller()).asking.graph("shelf")
     assert (view.nodes[0].key, view.nodes[0].name, view.nodes[0].documents) == ("mara lund", "Mara Lund", 3)
     weights = {(edge.source, edge.target): edge.weight for edge in view.edges}
@@ -266,7 +256,7 @@ def test_the_graph_is_drawn_with_the_entities_that_most_documents_name_and_what_
     assert [(edge.source, edge.target) for edge in cut.edges] == [("grey island", "mara lund")]
 
 
-def test_around_an_entity_is_drawn_what_is_so_many_steps_away(drawn: Rig) -> None:
+def test_the_graph_around_an_entity_shows_neighbours_up_to_the_given_depth(drawn: Rig) -> None:
     asking = LocalService(drawn.library, local_caller()).asking
     near = {node.key for node in asking.graph("shelf", around="port ellen").nodes}
     assert {"port ellen", "tom reed", "mara lund"} <= near
@@ -281,7 +271,7 @@ def test_around_an_entity_is_drawn_what_is_so_many_steps_away(drawn: Rig) -> Non
             asking.graph("shelf", limit=limit, depth=depth)
 
 
-def test_the_evidence_of_an_edge_opens_the_passages_that_name_both(drawn: Rig) -> None:
+def test_the_evidence_of_an_edge_lists_the_passages_that_mention_both_entities(drawn: Rig) -> None:
     front = LocalService(drawn.library, local_caller())
     places = front.asking.evidence("shelf", "mara lund", "grey island")
     assert sorted(place.name for place in places) == ["island.md", "keeper.md"]
@@ -292,7 +282,7 @@ def test_the_evidence_of_an_edge_opens_the_passages_that_name_both(drawn: Rig) -
     assert len(front.asking.evidence("shelf", "mara lund", "grey island", limit=1)) == 1
 
 
-def test_nothing_of_a_deleted_document_is_drawn_from_the_moment_it_is_deleted(drawn: Rig) -> None:
+def test_a_deleted_document_disappears_from_the_graph_immediately(drawn: Rig) -> None:
     asking = LocalService(drawn.library, local_caller()).asking
     drawn.delete("friend.md")
     view = asking.graph("shelf")
@@ -307,14 +297,14 @@ def test_nothing_of_a_deleted_document_is_drawn_from_the_moment_it_is_deleted(dr
 
 
 def kept(request: dict[str, Any]) -> str:
-    """Find a relation only where somebody kept something."""
+    """Return a relation only for texts that contain `kept`."""
     text = request["messages"][-1]["content"]
     entities = [{"name": name, "kind": "thing", "description": "x"} for name in ("Grey Island", "Mara Lund")]
     joined = {"source": "Mara Lund", "target": "Grey Island", "label": "kept", "description": "She kept its light."}
     return json.dumps({"entities": entities, "relations": [joined] if "kept" in text else []})
 
 
-def test_an_edge_has_the_kind_that_a_language_model_has_found_while_who_says_so_is_there(
+def test_an_edge_has_the_relation_of_the_model_while_its_source_exists(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     paid.reply = kept
@@ -338,10 +328,7 @@ def test_an_edge_has_the_kind_that_a_language_model_has_found_while_who_says_so_
     rig.close()
 
 
-# ---------------------------------------------------------------- all about one document
-
-
-def test_a_document_names_its_entities_with_the_chunks_that_do(rig: Rig) -> None:
+def test_a_document_lists_its_entities_by_number_of_mentions(rig: Rig) -> None:
     rig.put("other.md", FRIEND)
     item = rig.put("island.md", ISLAND + "\n\n" + "\n\n".join(f"## Part {n}\n\n{'word ' * 400}" for n in range(2))).item
     rig.work()
@@ -355,7 +342,7 @@ def test_a_document_names_its_entities_with_the_chunks_that_do(rig: Rig) -> None
         LocalService(rig.library, local_caller()).dossiers.entities("shelf", item or 0)
 
 
-def test_what_an_index_lacks_is_neither_named_nor_drawn(rig: Rig) -> None:
+def test_entities_of_missing_chunks_are_neither_listed_nor_drawn(rig: Rig) -> None:
     item = rig.put("island.md", ISLAND).item or 0
     rig.work()
     front = LocalService(rig.library, local_caller())
@@ -367,7 +354,7 @@ def test_what_an_index_lacks_is_neither_named_nor_drawn(rig: Rig) -> None:
     assert front.asking.graph("shelf").nodes == []
 
 
-def test_the_questions_of_a_document_are_read_page_by_page(
+def test_the_questions_of_a_document_are_listed_in_pages(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid)
@@ -385,7 +372,7 @@ def test_the_questions_of_a_document_are_read_page_by_page(
     assert rest.next_cursor is None
     spent = dossiers.usage("shelf", item)
     assert (spent.document, spent.name) == (item, "krill.md")
-    assert spent.saved.texts == 2  # the other document asks two of the questions, too
+    assert spent.saved.texts == 2  # the other document shares two of the questions
     assert {one.kind: one.texts for one in spent.kinds_spent}["questions"] == 5
     assert spent.spent.tokens_in > 0
     whole = LocalService(rig.library, local_caller()).accounts.usage("shelf")
@@ -395,7 +382,7 @@ def test_the_questions_of_a_document_are_read_page_by_page(
     rig.close()
 
 
-def test_what_indexes_lack_is_named_index_by_index_as_it_is_served(
+def test_missing_chunks_are_listed_for_each_index_as_served(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector", "questions"), missing_share=0.2)
@@ -415,7 +402,7 @@ def test_what_indexes_lack_is_named_index_by_index_as_it_is_served(
 
     new = "## Something new\n\n" + "It was not there before. " * 4
     rig.put("parts.md", sections(20, but=bad).replace("## Part 1\n", f"{new}\n\n## Part 1\n", 1))
-    rig.worker.run_next(1)  # it is read, and both lists have these chunks
+    rig.worker.run_next(1)  # the content is built, and both lists contain these chunks
     assert named()[:2] == [("vector", 4), ("vector", 11)], "what is served is the old content"
     rig.work()
     assert named()[:2] == [("vector", 5), ("vector", 12)]
@@ -434,7 +421,7 @@ def test_what_indexes_lack_is_named_index_by_index_as_it_is_served(
     rig.close()
 
 
-def test_what_is_missing_is_named_by_its_own_words_and_not_by_those_of_the_chunk_before(
+def test_a_missing_chunk_is_shown_without_the_text_that_overlaps_the_chunk_before(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     settings: dict[str, Any] = {"chunk_size": 64, "chunk_overlap": 16, "missing_share": 1.0}
@@ -455,7 +442,7 @@ def test_what_is_missing_is_named_by_its_own_words_and_not_by_those_of_the_chunk
     rig.close()
 
 
-def test_the_history_of_a_document_tells_requests_attempts_and_ends(
+def test_the_history_of_a_document_lists_requests_attempts_and_outcomes(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     provider = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, embedding_model=paid.embedding_model))
@@ -495,7 +482,7 @@ def test_the_history_of_a_document_tells_requests_attempts_and_ends(
     rig.close()
 
 
-def test_what_failed_for_good_is_told_in_a_sentence(rig: Rig) -> None:
+def test_a_permanent_failure_has_a_readable_message(rig: Rig) -> None:
     rig.put("broken.pdf", b"%PDF-1.4 nothing")
     rig.work()
     item = rig.library.items.find(rig.base, "broken.pdf").id
@@ -505,7 +492,7 @@ def test_what_failed_for_good_is_told_in_a_sentence(rig: Rig) -> None:
     assert len(history[0].problem.message) > 20
 
 
-def test_nobody_reads_what_is_not_theirs(rig: Rig) -> None:
+def test_a_key_cannot_read_documents_of_other_bases(rig: Rig) -> None:
     rig.library.catalog.create_base("attic", BaseSettings())
     item = rig.put("whale.md", "# Whale").item or 0
     front = seen_by_key(rig, "attic")

@@ -1,5 +1,5 @@
-"""Paid work is done once: every text on the provider's bill is counted, and the ledger agrees with it."""
-# ruff: noqa: S608 - SQL of a test's own words
+"""Every text is paid for once: the tests compare the provider's bill with the ledger."""
+# ruff: noqa: S608 - SQL built from constants of these tests
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def paid(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaidProvider]:
 
 @pytest.fixture
 def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider) -> Iterator[Make]:
-    """Make a rig whose vectors are paid for; how texts share calls, and what the base is like, is the test's."""
+    """Make a rig with paid embeddings; the test chooses the batch limits and the settings of the base."""
     made: list[tuple[Rig, OpenAIProvider]] = []
 
     def make(*, texts: int = 64, at_once: int = 4, timeout: float = 30.0, **base: Any) -> Rig:
@@ -87,7 +87,7 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 
 
 def sections(count: int, word: str = "krill", *, but: Mapping[int, str] | None = None) -> str:
-    """Write a text of so many chunks, each different; some of them differently."""
+    """Write a text with `count` different chunks; `but` replaces some of them."""
     said = {number: f"The {word} of part {number} is one of {count}." for number in range(count)} | dict(but or {})
     return "\n\n".join(f"## Part {number}\n\n{text} " + f"Padding {number}. " * 3 for number, text in said.items())
 
@@ -97,14 +97,14 @@ def paid_texts(paid: PaidProvider) -> int:
 
 
 def ledger(rig: Rig, base: Base | None = None) -> dict[bool, int]:
-    """Return how many texts of documents were paid for and how many were known, as the ledger says."""
+    """Return the number of texts of documents that the ledger lists as paid (True) and as cached (False)."""
     account = rig.library.paid_cache.summarize_base((base or rig.base).key)
     kinds = [*((True, one) for one in account.kinds_spent), *((False, one) for one in account.kinds_saved)]
     return {paid: one.texts for paid, one in kinds if one.kind == "embedding"}
 
 
 def stored(rig: Rig) -> dict[int, list[float]]:
-    """Read every vector that is kept, by its chunk."""
+    """Read every stored vector by its chunk."""
     found: dict[int, list[float]] = {}
     for recipe in rig.library.indexes.recipes(rig.base, "vector"):
         chunks = rig.library.indexes["vector"].scan(recipe, 0, 1_000_000)
@@ -127,13 +127,10 @@ def pieces(rig: Rig) -> dict[int, ChunkText]:
 
 
 def assert_right(rig: Rig) -> None:
-    """Whatever is kept is the vector of its own text."""
+    """Assert that every stored vector is the vector of its text."""
     texts = pieces(rig)
     for chunk, vector in stored(rig).items():
         assert vector == vector_of(texts[chunk].whole)
-
-
-# -------------------------------------------------------------------- once
 
 
 def test_an_unchanged_document_is_not_paid_for_again(make: Make, paid: PaidProvider) -> None:
@@ -152,7 +149,7 @@ def test_an_unchanged_document_is_not_paid_for_again(make: Make, paid: PaidProvi
     audit_quiet(rig)
 
 
-def test_one_edited_paragraph_of_a_large_document_pays_for_a_few_texts(
+def test_editing_one_paragraph_of_a_large_document_pays_for_a_few_texts(
     make: Make, paid: PaidProvider, database_url: str
 ) -> None:
     megabytes = 5.0 if database_url.startswith("sqlite") else 0.3
@@ -183,7 +180,7 @@ def test_one_edited_paragraph_of_a_large_document_pays_for_a_few_texts(
         ("## Part 50\n", "## Middle\n", 2),
     ],
 )
-def test_an_edited_heading_pays_for_its_own_section(
+def test_editing_a_heading_pays_only_for_its_own_section(
     make: Make, paid: PaidProvider, before: str, after: str, most: int
 ) -> None:
     rig = make(**SMALL)
@@ -197,7 +194,7 @@ def test_an_edited_heading_pays_for_its_own_section(
     assert_right(rig)
 
 
-def test_a_title_beside_a_level_1_heading_pays_for_the_opening_alone(make: Make, paid: PaidProvider) -> None:
+def test_changing_a_title_beside_a_level_1_heading_pays_only_for_the_opening(make: Make, paid: PaidProvider) -> None:
     rig = make(**SMALL)
     text = f"---\ntitle: Krill\n---\n\n# Of the sea\n\n{sections(50)}"
     rig.index("parts.md", text)
@@ -210,14 +207,15 @@ def test_a_title_beside_a_level_1_heading_pays_for_the_opening_alone(make: Make,
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
-        (sections(3), [(), (), ()]),  # the first heading stands above none of its siblings
+        (sections(3), [(), (), ()]),  # the first heading is not a parent of its siblings
         (f"# The *sea*\n\n{sections(2)}", [(), ("The *sea*",)]),
-        (f"---\ntitle: Krill\n---\n\n{sections(2)}", [("Krill",)] * 3),  # no heading names the document
+        # Without a level 1 heading, the title is the parent of every chunk.
+        (f"---\ntitle: Krill\n---\n\n{sections(2)}", [("Krill",)] * 3),
         (f"---\ntitle: Krill\n---\n\n# Sea\n\n{sections(2)}", [("Krill",), (), ("Sea",)]),
     ],
     ids=["siblings", "marks", "only a title", "title and level 1"],
 )
-def test_chunks_stand_under_their_real_heading_path(make: Make, text: str, paths: list[tuple[str, ...]]) -> None:
+def test_chunks_have_their_real_heading_path(make: Make, text: str, paths: list[tuple[str, ...]]) -> None:
     rig = make(**SMALL)
     rig.index("parts.md", text)
     assert [piece.headings for piece in pieces(rig).values()] == paths
@@ -234,7 +232,7 @@ def test_the_same_file_in_two_documents_is_paid_for_once(make: Make, paid: PaidP
     assert_right(rig)
 
 
-def test_two_equal_documents_that_come_together_are_paid_for_once(make: Make, paid: PaidProvider) -> None:
+def test_two_equal_documents_added_together_are_paid_for_once(make: Make, paid: PaidProvider) -> None:
     rig = make(**SMALL)
     rig.put("one.md", sections(10))
     rig.put("two.md", sections(10))
@@ -272,7 +270,7 @@ def test_a_hundred_tiny_documents_share_a_few_calls(make: Make, paid: PaidProvid
     assert_right(rig)
 
 
-def test_a_text_that_stands_twice_in_a_document_is_asked_for_once(make: Make, paid: PaidProvider) -> None:
+def test_a_text_repeated_within_a_document_is_paid_for_once(make: Make, paid: PaidProvider) -> None:
     rig = make(**SMALL)
     again = "## Same\n\n" + "The krill drifts with the current of the sea, and so it goes on. " * 3
     rig.index("same.md", "\n\n".join([again] * 6))
@@ -294,10 +292,7 @@ def test_two_workers_on_one_document_pay_once(make: Make, paid: PaidProvider) ->
     assert set(paid.bill.texts.values()) == {1}
 
 
-# -------------------------------------------------------------------- one bad text
-
-
-def test_one_refused_text_among_many_is_named_and_a_retry_pays_for_it_alone(make: Make, paid: PaidProvider) -> None:
+def test_a_refused_text_is_listed_as_missing_and_a_retry_pays_only_for_it(make: Make, paid: PaidProvider) -> None:
     rig = make(**SMALL)
     paid.refuses["poison"] = REFUSED
     rig.put("parts.md", sections(120, but={57: "The poison of part 57."}))
@@ -312,7 +307,7 @@ def test_one_refused_text_among_many_is_named_and_a_retry_pays_for_it_alone(make
     audit(rig)
     before = Counter(paid.bill.texts)
 
-    assert rig.ask("parts.md", Operation.RETRY).accepted  # still refused
+    assert rig.ask("parts.md", Operation.RETRY).accepted  # the provider still refuses it
     rig.work()
     assert paid.bill.texts == before
     assert (rig.owner("parts.md").status, [one for one, _ in missing(rig)]) == (Status.DEGRADED, [chunk])
@@ -325,7 +320,7 @@ def test_one_refused_text_among_many_is_named_and_a_retry_pays_for_it_alone(make
     assert (rig.owner("parts.md").status, missing(rig)) == (Status.SUCCESS, [])
     hits = rig.find(pieces(rig)[chunk].whole, "vector", 200)
     assert (hits[0].chunk, len(hits)) == (chunk, 120)
-    assert rig.slot("parts.md", "content").built == 1  # the content was left alone
+    assert rig.slot("parts.md", "content").built == 1  # the content was not built again
     rig.sweep()
     audit_quiet(rig)
 
@@ -335,7 +330,7 @@ def missing(rig: Rig) -> list[tuple[int, str]]:
         return [(chunk, reason) for chunk, reason in tx.run_sql("SELECT chunk_id, reason FROM library_missing")]
 
 
-def test_a_refused_text_sinks_no_document_that_shares_its_call(make: Make, paid: PaidProvider) -> None:
+def test_a_refused_text_fails_no_other_document_of_the_same_call(make: Make, paid: PaidProvider) -> None:
     rig = make(missing_share=0.5)
     paid.refuses["poison"] = REFUSED
     rig.library.adder.put(
@@ -350,7 +345,7 @@ def test_a_refused_text_sinks_no_document_that_shares_its_call(make: Make, paid:
     assert paid_texts(paid) == ledger(rig)[True] == 19
 
 
-def test_too_many_refused_texts_fail_the_index_and_leave_the_old_content_served(make: Make, paid: PaidProvider) -> None:
+def test_too_many_refused_texts_fail_the_index_and_the_old_content_stays_served(make: Make, paid: PaidProvider) -> None:
     rig = make(missing_share=0.05, **SMALL)
     rig.index("parts.md", sections(20))
     paid.refuses["poison"] = REFUSED
@@ -364,8 +359,6 @@ def test_too_many_refused_texts_fail_the_index_and_leave_the_old_content_served(
     assert (len(hits), {hit.generation for hit in hits}) == (20, {1})
     audit(rig)
 
-
-# -------------------------------------------------------------------- calls that fail
 
 TOO_BUSY = Fault(status=429, code="rate_limit_exceeded", type="requests", retry_after="300")
 
@@ -383,10 +376,10 @@ TOO_BUSY = Fault(status=429, code="rate_limit_exceeded", type="requests", retry_
     ],
     ids=lambda one: one.twist or one.retry_after or str(one.status) if isinstance(one, Fault) else "",
 )
-def test_a_failed_call_is_waited_out_and_what_was_paid_before_is_kept(
+def test_a_failed_call_is_retried_later_and_paid_answers_are_kept(
     make: Make, paid: PaidProvider, clock: FakeClock, fault: Fault, code: str
 ) -> None:
-    seconds = int(fault.retry_after or 60)  # as long as the provider says, or as we wait anyway
+    seconds = int(fault.retry_after or 60)  # the provider's retry-after, or the default delay
     rig = make(texts=8, at_once=1, **SMALL)
     rig.put("parts.md", sections(32))
     rig.worker.run_next(1)
@@ -397,7 +390,7 @@ def test_a_failed_call_is_waited_out_and_what_was_paid_before_is_kept(
     assert slot.due_at == clock.now() + micros(timedelta(seconds=seconds))
     assert len(stored(rig)) == 16 == rig.count("memos")
     assert_right(rig)
-    assert rig.find("krill", "vector") == []  # nothing is shown before all is there
+    assert rig.find("krill", "vector") == []  # nothing is served before the build is complete
     clock.advance(timedelta(seconds=seconds - 1))
     assert rig.worker.run_next(1) == 0
     clock.advance(timedelta(seconds=1))
@@ -407,15 +400,15 @@ def test_a_failed_call_is_waited_out_and_what_was_paid_before_is_kept(
     assert_right(rig)
     spoilt = 8 if fault.status == 200 else 0
     assert paid_texts(paid) - other_texts(paid) == 32 + spoilt
-    assert ledger(rig)[True] == paid_texts(paid) - paid.bill.texts["krill"]  # also what was of no use, and probes
+    assert ledger(rig)[True] == paid_texts(paid) - paid.bill.texts["krill"]  # also unusable answers and probes
 
 
 def other_texts(paid: PaidProvider) -> int:
-    """Count what was paid for queries, and to find out whether the provider is down."""
+    """Count the texts paid for queries and for probes of the provider."""
     return paid.bill.texts["krill"] + paid.bill.texts[PROBE_TEXT]
 
 
-def test_vectors_in_another_order_are_put_where_they_belong(make: Make, paid: PaidProvider) -> None:
+def test_reordered_vectors_are_stored_for_the_right_texts(make: Make, paid: PaidProvider) -> None:
     rig = make(texts=8, **SMALL)
     paid.always(REORDERED)
     rig.index("parts.md", sections(32))
@@ -423,8 +416,8 @@ def test_vectors_in_another_order_are_put_where_they_belong(make: Make, paid: Pa
     assert_right(rig)
 
 
-def test_a_call_that_takes_too_long_is_waited_out(make: Make, paid: PaidProvider, clock: FakeClock) -> None:
-    rig = make(texts=8, at_once=1, timeout=3, **SMALL)  # far more than the calls take that are answered
+def test_a_call_that_times_out_is_retried_later(make: Make, paid: PaidProvider, clock: FakeClock) -> None:
+    rig = make(texts=8, at_once=1, timeout=3, **SMALL)  # far longer than an answered call takes
     rig.put("parts.md", sections(16))
     rig.worker.run_next(1)
     paid.stall()
@@ -440,9 +433,7 @@ def test_a_call_that_takes_too_long_is_waited_out(make: Make, paid: PaidProvider
     assert_right(rig)
 
 
-def test_vectors_of_another_length_than_the_others_are_not_kept(
-    make: Make, paid: PaidProvider, clock: FakeClock
-) -> None:
+def test_vectors_of_a_different_length_are_not_stored(make: Make, paid: PaidProvider, clock: FakeClock) -> None:
     rig = make(texts=8, at_once=1, **SMALL)
     rig.index("whales.md", WHALES)
     before = stored(rig)
@@ -458,7 +449,7 @@ def test_vectors_of_another_length_than_the_others_are_not_kept(
     assert_right(rig)
 
 
-def test_a_text_that_breaks_the_provider_fails_the_slot_after_four_attempts_and_is_paid_nothing(
+def test_a_text_that_breaks_the_provider_fails_after_four_attempts_and_costs_nothing(
     make: Make, paid: PaidProvider, clock: FakeClock
 ) -> None:
     rig = make(**SMALL)
@@ -472,7 +463,7 @@ def test_a_text_that_breaks_the_provider_fails_the_slot_after_four_attempts_and_
     assert (paid_texts(paid) - other_texts(paid), rig.count("memos"), stored(rig)) == (0, 0, {})
 
 
-def test_a_refused_key_fails_the_slot_at_once(make: Make, paid: PaidProvider) -> None:
+def test_a_refused_key_fails_the_slot_immediately(make: Make, paid: PaidProvider) -> None:
     rig = make(**SMALL)
     paid.always(BAD_KEY)
     rig.index("parts.md", sections(8))
@@ -484,11 +475,8 @@ def test_a_refused_key_fails_the_slot_at_once(make: Make, paid: PaidProvider) ->
     assert (rig.owner("parts.md").status, paid_texts(paid)) == (Status.SUCCESS, 8)
 
 
-# -------------------------------------------------------------------- while a call is under way
-
-
-class in_flight:  # noqa: N801 - reads as a word
-    """A worker in a thread of its own whose calls are under way; leaving lets them be answered."""
+class in_flight:  # noqa: N801 - used as a statement: `with in_flight(...)`
+    """Runs a worker in a thread until its calls are waiting for an answer; leaving the block releases the answers."""
 
     def __init__(self, rig: Rig, paid: PaidProvider, calls: int) -> None:
         self._rig, self._paid, self._calls = rig, paid, calls
@@ -510,12 +498,12 @@ class in_flight:  # noqa: N801 - reads as a word
     def _run(self) -> None:
         try:
             self._worker.run_next(1)
-        except BaseException as error:  # noqa: BLE001 - shown by the test
+        except BaseException as error:  # noqa: BLE001 - the test shows it
             self._errors.append(error)
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
-def test_an_answer_that_comes_after_its_generation_is_kept_for_the_next(
+def test_an_answer_for_an_outdated_generation_is_kept_for_the_next_one(
     make: Make, paid: PaidProvider, at_once: int
 ) -> None:
     rig = make(texts=8, at_once=at_once, **SMALL)
@@ -533,24 +521,24 @@ def test_an_answer_that_comes_after_its_generation_is_kept_for_the_next(
     audit_quiet(rig)
 
 
-def test_an_answer_that_another_stored_first_is_believed(make: Make, paid: PaidProvider) -> None:
+def test_an_answer_that_another_worker_stored_first_wins(make: Make, paid: PaidProvider) -> None:
     rig = make(**SMALL)
     rig.put("one.md", "About krill.")
     rig.put("two.md", "About granite.")
-    assert rig.worker.run_next(2) == 2  # the contents
+    assert rig.worker.run_next(2) == 2  # builds both contents
     recipe = rig.library.catalog.get_or_create_recipe(rig.base, "vector", rig.library.indexes["vector"].spec(rig.base))
     model = json.loads(recipe.spec)["model"]
     (chunk,) = chunks_of(rig, "one.md")
     key = answer_key("embedding", model, pieces(rig)[chunk].whole)
     first = np.arange(8, dtype=np.float32).tobytes()
-    with in_flight(rig, paid, 1):  # the first is being embedded; somebody else stores another answer before
+    with in_flight(rig, paid, 1):  # during the call for the first document, another worker stores a different answer
         entry = PaidAnswer(ticket(rig, "two.md"), key, first, chunks_of(rig, "two.md"))
         assert rig.library.paid_cache.store_answers("", [entry]) == {key: first}
     rig.work()
     assert stored(rig)[chunk] == list(range(8))
 
 
-def test_an_answer_that_comes_after_a_delete_is_not_kept(make: Make, paid: PaidProvider) -> None:
+def test_an_answer_that_arrives_after_a_delete_is_not_kept(make: Make, paid: PaidProvider) -> None:
     rig = make(texts=8, **SMALL)
     rig.put("parts.md", sections(32))
     rig.worker.run_next(1)
@@ -562,10 +550,10 @@ def test_an_answer_that_comes_after_a_delete_is_not_kept(make: Make, paid: PaidP
     left = {table: rig.count(table) for table in ("items", "builds", "lists", "chunks", "memos", "slots", "owners")}
     assert left == dict.fromkeys(left, 0)
     audit_quiet(rig)
-    assert ledger(rig)[True] > 0  # it was paid for nevertheless
+    assert ledger(rig)[True] > 0  # the calls were paid nevertheless
 
 
-def test_an_answer_that_comes_after_everything_is_removed_is_not_kept(
+def test_an_answer_that_arrives_after_the_clean_up_is_not_kept(
     make: Make, paid: PaidProvider, clock: FakeClock
 ) -> None:
     rig = make(texts=8, **SMALL)
@@ -573,20 +561,20 @@ def test_an_answer_that_comes_after_everything_is_removed_is_not_kept(
     rig.worker.run_next(1)
     with in_flight(rig, paid, 4):
         rig.delete("parts.md")
-        clock.advance(timedelta(minutes=3))  # the lease of the late worker ends
+        clock.advance(timedelta(minutes=3))  # the lease of the late worker expires
         rig.work()
         assert (rig.count("chunks"), rig.count("slots")) == (0, 0)
     rig.sweep()
     assert (rig.count("memos"), rig.count("memo_uses"), stored(rig)) == (0, 0, {})
 
 
-def test_an_answer_for_a_chunk_that_is_swept_meanwhile_leaves_nothing_behind(make: Make, paid: PaidProvider) -> None:
+def test_an_answer_for_a_chunk_swept_during_the_call_leaves_no_rows(make: Make, paid: PaidProvider) -> None:
     rig = make(texts=8, **SMALL)
     rig.put("parts.md", sections(8))
     rig.worker.run_next(1)
     with in_flight(rig, paid, 1):
         rig.put("parts.md", sections(8, "granite"))
-        rig.worker.run_next(1)  # the new content; nothing shows the old one any more
+        rig.worker.run_next(1)  # builds the new content; the old one is no longer served
         rig.sweep()
         assert rig.count("chunks") == 8
     rig.work()
@@ -599,11 +587,8 @@ def test_an_answer_for_a_chunk_that_is_swept_meanwhile_leaves_nothing_behind(mak
     assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
 
 
-# -------------------------------------------------------------------- memos
-
-
 def ticket(rig: Rig, name: str, kind: str = "content") -> Ticket:
-    """Write a ticket for a document as it stands."""
+    """Write a ticket for the current state of a document."""
     slot = rig.slot(name, kind)
     return Ticket(
         slot.id, slot.owner_id, slot.key, slot.job, slot.wanted, slot.fence, 1, removing=False, source=None, built=0
@@ -642,7 +627,7 @@ def delete(rig: Rig, name: str) -> None:
     rig.sweep()
 
 
-def test_who_stores_first_is_believed_by_all(make: Make) -> None:
+def test_the_first_stored_answer_wins(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
     assert keep(rig, "a.md", "key", b"first") == {"key": b"first"}
     assert keep(rig, "b.md", "key", b"second") == {"key": b"first"}
@@ -651,7 +636,7 @@ def test_who_stores_first_is_believed_by_all(make: Make) -> None:
     assert (rig.count("memos"), rig.count("memo_uses")) == (1, 2)
 
 
-def test_a_memo_goes_with_its_last_use(make: Make) -> None:
+def test_a_cached_answer_is_removed_with_its_last_use(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md", "c.md")
     keep(rig, "a.md", "key", b"value")
     recall(rig, "b.md", "key")
@@ -661,16 +646,16 @@ def test_a_memo_goes_with_its_last_use(make: Make) -> None:
     assert (rig.count("memos"), rig.count("memo_uses"), recall(rig, "c.md", "key")) == (0, 0, {})
 
 
-def test_a_memo_goes_when_its_text_leaves_the_document(make: Make) -> None:
+def test_a_cached_answer_is_removed_when_its_text_leaves_the_document(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md")
     keep(rig, "a.md", "key", b"value")
     rig.index("a.md", "Something else.")
-    assert rig.count("memos") == 1  # until it is swept
+    assert rig.count("memos") == 1  # until the sweep
     rig.sweep()
     assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
 
 
-def test_a_memo_made_from_several_documents_goes_with_the_first(make: Make) -> None:
+def test_an_answer_from_several_documents_is_removed_with_the_first_of_them(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
     both = [PaidAnswer(ticket(rig, name), "joint", b"value", chunks_of(rig, name)) for name in ("a.md", "b.md")]
     rig.library.paid_cache.store_answers("", both, joint=True)
@@ -681,7 +666,7 @@ def test_a_memo_made_from_several_documents_goes_with_the_first(make: Make) -> N
     assert (rig.count("memos"), rig.count("memo_uses")) == (1, 1)
 
 
-def test_a_memo_made_from_several_documents_is_not_stored_when_one_of_them_is_gone(make: Make) -> None:
+def test_an_answer_from_several_documents_is_not_stored_after_one_is_deleted(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
     both = [PaidAnswer(ticket(rig, name), "joint", b"value", chunks_of(rig, name)) for name in ("a.md", "b.md")]
     rig.delete("a.md")
@@ -689,7 +674,7 @@ def test_a_memo_made_from_several_documents_is_not_stored_when_one_of_them_is_go
     assert (rig.count("memos"), rig.count("memo_uses")) == (0, 0)
 
 
-def test_a_memo_is_not_stored_for_a_document_that_is_being_deleted(make: Make) -> None:
+def test_an_answer_is_not_stored_for_a_document_that_is_being_deleted(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
     late = PaidAnswer(ticket(rig, "a.md"), "key", b"value", chunks_of(rig, "a.md"))
     rig.delete("a.md")
@@ -706,7 +691,7 @@ def test_a_memo_is_not_stored_for_a_document_that_is_being_deleted(make: Make) -
     assert (rig.count("memos"), rig.count("memo_uses")) == (1, 1)
 
 
-def test_tenants_do_not_see_each_other(make: Make) -> None:
+def test_tenants_do_not_share_cached_answers(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md")
     keep(rig, "a.md", "key", b"value")
     assert (
@@ -718,7 +703,7 @@ def test_tenants_do_not_see_each_other(make: Make) -> None:
     assert rig.count("memo_uses") == 1
 
 
-def test_the_ledger_tells_what_was_paid_and_what_was_known(make: Make) -> None:
+def test_the_ledger_lists_paid_and_cached_answers(make: Make) -> None:
     rig = texts_of(make(indexes=("fulltext",)), "a.md", "b.md")
     one = ticket(rig, "a.md")
     bill = Charge(kind="extraction", model="m", texts=2, tokens_in=100, tokens_out=50, price=0.25)
@@ -761,10 +746,7 @@ def test_a_refused_text_is_not_on_the_ledger(make: Make, paid: PaidProvider) -> 
     assert (spent.texts, spent.tokens_in) == (paid_texts(paid), paid.bill.tokens)
 
 
-# ---------------------------------------------------------------- a budget
-
-
-def test_a_budget_stops_the_work_before_it_is_exceeded(make: Make, paid: PaidProvider) -> None:
+def test_a_budget_stops_work_before_it_is_exceeded(make: Make, paid: PaidProvider) -> None:
     rig = make(texts=8, at_once=1, budget_tokens=60, **SMALL)
     rig.index("whales.md", WHALES)
     spent = rig.library.paid_cache.summarize_base(rig.base.key).spent.tokens_in

@@ -1,4 +1,4 @@
-"""Vectors on PostgreSQL: above a number of rows an index proposes, and it proposes nearly always the nearest."""
+"""Vectors on PostgreSQL: above a number of rows an approximate index finds nearly all nearest vectors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rig(postgres_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 
 
 def indexes(rig: Rig) -> dict[str, bool]:
-    """Return the indexes over vectors, and whether each is whole."""
+    """Return the vector indexes, and whether each is valid."""
     sql = (
         "SELECT relname, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
         "WHERE position('hnsw' IN pg_get_indexdef(indexrelid)) > 0"
@@ -44,7 +44,9 @@ def indexes(rig: Rig) -> dict[str, bool]:
 
 
 @pytest.mark.postgres
-def test_an_index_is_made_when_there_are_many_and_finds_the_nearest(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_is_built_above_a_number_of_rows_and_finds_the_nearest(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = rig.library.indexes["vector"]
     assert isinstance(index, VectorIndex)
     (recipe,) = rig.library.indexes.recipes(rig.base, "vector")
@@ -64,7 +66,7 @@ def test_an_index_is_made_when_there_are_many_and_finds_the_nearest(rig: Rig, mo
 
 
 class Making:
-    """The index is being made and cannot get on until `end`: somebody still works with what was there before."""
+    """Builds the index in a thread, and blocks it until `end` with a lock on the table."""
 
     def __init__(self, rig: Rig, recipe: int) -> None:
         self._rig = rig
@@ -83,14 +85,14 @@ class Making:
         self.end()
 
     def kill(self) -> None:
-        """End the session that makes the index, as a crash does."""
+        """Terminate the session that builds the index, like a crash."""
         (backend,) = self._backends()
         with self._rig.store.database.reading() as tx:
             tx.run_sql("SELECT pg_terminate_backend(%s)", [backend])
         self._thread.join(PATIENCE_SECONDS)
 
     def end(self) -> None:
-        """Let it get on, and wait for it."""
+        """Release the lock and wait for the build."""
         self._other.close()
         self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
@@ -111,7 +113,7 @@ class Making:
 
 
 @pytest.mark.postgres
-def test_an_index_that_a_crash_left_half_made_is_made_anew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_left_invalid_by_a_crash_is_built_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "MAX_EXACT_ROWS", 50)
     (recipe,) = rig.library.indexes.recipes(rig.base, "vector")
     with Making(rig, recipe.id) as making:
@@ -124,13 +126,13 @@ def test_an_index_that_a_crash_left_half_made_is_made_anew(rig: Rig, monkeypatch
 
 
 @pytest.mark.postgres
-def test_an_index_that_somebody_is_making_is_left_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_being_built_is_not_touched(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "MAX_EXACT_ROWS", 50)
     (recipe,) = rig.library.indexes.recipes(rig.base, "vector")
     with Making(rig, recipe.id) as making:
         before = number(rig, recipe.id)
         assert indexes(rig) == {f"vector_{recipe.id}_near": False}
-        PostgresVectorStore(rig.store.database).tend(recipe.id)  # returns at once, and removes nothing
+        PostgresVectorStore(rig.store.database).tend(recipe.id)  # returns immediately and removes nothing
         making.end()
     assert making.failure is None
     assert indexes(rig) == {f"vector_{recipe.id}_near": True}
@@ -138,6 +140,6 @@ def test_an_index_that_somebody_is_making_is_left_alone(rig: Rig, monkeypatch: p
 
 
 def number(rig: Rig, recipe: int) -> object:
-    """Tell one index from its successor of the same name."""
+    """Return the oid, which distinguishes an index from its successor of the same name."""
     with rig.store.database.reading() as tx:
         return tx.run_sql("SELECT to_regclass(%s)::oid", [f"vector_{recipe}_near"])

@@ -1,4 +1,4 @@
-"""What is stored is for its owner alone, whatever the umask is and whoever created the folder."""
+"""Only the owner can read stored files, regardless of the umask and of who created the folder."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def open_to_all() -> Iterator[None]:
-    """Create files that everybody may read and write, unless the code says otherwise."""
+    """Give new files all permissions, unless the code sets others."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def rights(folder: Path) -> dict[str, str]:
-    """Return the mode of a folder and of everything in it that other users may touch."""
+    """Return the mode of a folder and everything in it, where other users have access."""
     found = [folder, *folder.rglob("*")]
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in found}
     return {name: oct(mode) for name, mode in modes.items() if mode & 0o077}
 
 
 def use(settings: Settings) -> None:
-    """Do what creates files: add a document, erase, wait for wake-ups, announce a server."""
+    """Create files in every way: add a document, erase, listen for wake-ups, announce a server."""
     library = open_library(settings)
     base = library.bases.create("shelf")
     library.adder.put(base, [Upload("a.txt", b"tide")])
@@ -50,11 +50,11 @@ def use(settings: Settings) -> None:
     library.store.close()
 
 
-def test_everything_in_a_new_home_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_access_a_new_home_folder(tmp_path: Path) -> None:
     use(Settings(home=str(tmp_path / "home")))
 
 
-def test_a_home_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+def test_opening_a_readable_home_folder_removes_the_access_of_others(tmp_path: Path) -> None:
     home = tmp_path / "home"
     use(Settings(home=str(home)))
     for path in (home, *home.rglob("*")):
@@ -62,12 +62,12 @@ def test_a_home_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) 
     library = open_library(Settings(home=str(home)))
     library.adder.put(library.catalog.find_base("shelf"), [Upload("b.txt", b"ebb")])
     library.store.close()
-    assert home.stat().st_mode & 0o077 == 0  # nobody else reaches what lies in it
+    assert home.stat().st_mode & 0o077 == 0  # no other user can reach the files in it
     assert rights(home / "holdfast.db") == {}
     assert (home / "files").stat().st_mode & 0o077 == 0
 
 
-def test_a_data_folder_elsewhere_is_closed_to_others_when_it_is_opened(tmp_path: Path) -> None:
+def test_opening_a_separate_data_folder_removes_the_access_of_others(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o755)
     url = f"sqlite:///{tmp_path / 'other.db'}"
@@ -76,7 +76,7 @@ def test_a_data_folder_elsewhere_is_closed_to_others_when_it_is_opened(tmp_path:
     assert rights(tmp_path / "other.db") == {}
 
 
-def test_a_folder_that_all_users_share_keeps_its_rights(tmp_path: Path) -> None:
+def test_a_folder_shared_by_all_users_keeps_its_mode(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)

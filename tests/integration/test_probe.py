@@ -1,4 +1,4 @@
-"""Whether the providers of a base answer: asked really, at once, with little patience, and what it cost is booked."""
+"""Testing the providers of a base makes real calls with a short timeout and records their cost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def paid() -> Iterator[PaidProvider]:
 def rig(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Rig]:
-    """A base whose providers are an endpoint; a trial may take as long as it likes, on a busy machine."""
+    """A base with paid providers; the timeout of a test call is long, for busy machines."""
     monkeypatch.setattr("holdfast.wiring.PROBE_TIMEOUT", timedelta(seconds=PATIENCE_SECONDS))
     settings: dict[str, Any] = {
         "embedding_url": paid.url,
@@ -55,7 +55,7 @@ def trials(rig: Rig, base: str = "shelf") -> dict[str, ProviderTestResult]:
     return {one.role: one for one in LocalService(rig.library, local_caller()).bases.test_providers(base)}
 
 
-def test_providers_that_answer_are_named_and_paid_for(rig: Rig, paid: PaidProvider) -> None:
+def test_a_successful_test_names_the_provider_and_records_its_cost(rig: Rig, paid: PaidProvider) -> None:
     told = trials(rig)
     assert [(one.provider, one.ok, one.code) for one in told.values()] == [("127.0.0.1", True, None)] * 2
     assert (told["embedding"].model, told["chat"].model) == (paid.embedding_model, paid.chat_model)
@@ -76,7 +76,7 @@ def test_providers_that_answer_are_named_and_paid_for(rig: Rig, paid: PaidProvid
         (NO_MODEL, "model_unknown", ""),
     ],
 )
-def test_an_error_is_told_with_its_code_and_what_to_do(
+def test_a_failed_test_reports_a_code_and_what_to_do(
     rig: Rig, paid: PaidProvider, fault: Fault, code: str, advice: str
 ) -> None:
     paid.always(fault)
@@ -90,7 +90,9 @@ def test_an_error_is_told_with_its_code_and_what_to_do(
     assert all(one.ok for one in trials(rig).values()), "a trial asks at once, whatever came of the one before"
 
 
-def test_who_does_not_answer_is_not_waited_for(rig: Rig, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_that_does_not_answer_times_out(
+    rig: Rig, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("holdfast.wiring.PROBE_TIMEOUT", timedelta(seconds=0.5))
     paid.stall()
     told = trials(rig)
@@ -99,7 +101,7 @@ def test_who_does_not_answer_is_not_waited_for(rig: Rig, paid: PaidProvider, mon
     assert all(one.took_ms > 400 for one in told.values())
 
 
-def test_an_address_where_nobody_is_is_told_as_such(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
+def test_an_unreachable_address_is_reported_as_down(database_url: str, tmp_path: Path, clock: FakeClock) -> None:
     settings = {"embedding_url": "http://127.0.0.1:1", "embedding_model": "m"}
     rig = Rig(database_url, tmp_path / "blobs", clock, settings=settings, indexes=("fulltext",))
     told = trials(rig)
@@ -108,7 +110,7 @@ def test_an_address_where_nobody_is_is_told_as_such(database_url: str, tmp_path:
     rig.close()
 
 
-def test_offline_nobody_is_asked(rig: Rig, paid: PaidProvider) -> None:
+def test_offline_providers_need_no_call(rig: Rig, paid: PaidProvider) -> None:
     rig.library.catalog.create_base("here", BaseSettings(embedding="offline", chat="none"))
     told = trials(rig, "here")
     assert (told["embedding"].provider, told["embedding"].ok, told["chat"].provider, told["chat"].ok) == (
@@ -121,13 +123,13 @@ def test_offline_nobody_is_asked(rig: Rig, paid: PaidProvider) -> None:
     assert LocalService(rig.library, local_caller()).accounts.usage("here").spent.texts == 0
 
 
-def test_the_budget_of_a_base_holds_for_trials_too(rig: Rig, paid: PaidProvider) -> None:
+def test_the_budget_of_a_base_also_limits_provider_tests(rig: Rig, paid: PaidProvider) -> None:
     LocalService(rig.library, local_caller()).bases.change("shelf", budget_tokens=0)
     assert {one.code for one in trials(rig).values()} == {"budget_spent"}
     assert paid.bill.calls == 0
 
 
-def test_only_who_may_set_a_base_tries_its_providers(rig: Rig, paid: PaidProvider) -> None:
+def test_only_a_caller_who_may_change_a_base_can_test_its_providers(rig: Rig, paid: PaidProvider) -> None:
     writer = LocalService(rig.library, Caller(key_id=1, name="", scope=Scope.WRITE, bases=None))
     with pytest.raises(Forbidden):
         writer.bases.test_providers("shelf")

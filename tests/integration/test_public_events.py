@@ -1,4 +1,4 @@
-"""Every event of the catalogue is told by what people really do, with what it promises, and nothing else is told."""
+"""Real operations emit every event of the catalogue with the documented data, and no other events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STONES = "# Stones\n\nGranite is hard.\n"
 
 
 class Embedder(OfflineProvider):
-    """The embedder of this machine, broken when a test says so."""
+    """Offline embeddings that fail when a test sets `error`."""
 
     error: Exception | None = None
 
@@ -42,7 +42,7 @@ class Embedder(OfflineProvider):
 
 
 class Teller:
-    """What was told since it was last asked."""
+    """Reads the events since the last call."""
 
     def __init__(self, rig: Rig) -> None:
         self._log = EventLog(rig.store.database)
@@ -79,7 +79,7 @@ def teller(rig: Rig) -> Teller:
 
 
 def finish(rig: Rig) -> None:
-    """Work and sweep until nothing is left to do."""
+    """Run workers and sweeps until no work is left."""
     rig.work()
     while (
         rig.library.bases.continue_background_work()
@@ -94,7 +94,7 @@ def one(news: list[PublicEvent], type_: str) -> PublicEvent:
     return found
 
 
-def test_a_document_on_its_way_in_is_told_step_by_step(rig: Rig, teller: Teller) -> None:
+def test_adding_a_document_emits_an_event_for_each_step(rig: Rig, teller: Teller) -> None:
     reply = rig.put("whales.md", WHALES, requester="ann")
     news = teller.news()
     assert [event.type for event in news] == ["document.added", "job.accepted"]
@@ -118,8 +118,8 @@ def test_a_document_on_its_way_in_is_told_step_by_step(rig: Rig, teller: Teller)
     assert set(news[-1].data["results"]) == {"content", "vector", "fulltext"}
 
 
-def test_the_last_status_that_was_told_is_the_status(rig: Rig, teller: Teller, embedder: Embedder) -> None:
-    """Whatever happens to documents, whoever follows the log knows how each of them stands."""
+def test_the_last_emitted_status_is_the_current_status(rig: Rig, teller: Teller, embedder: Embedder) -> None:
+    """A reader of the log always knows the current status of every document."""
     told: dict[int | None, str] = {}
 
     def check() -> None:
@@ -159,20 +159,20 @@ def test_the_last_status_that_was_told_is_the_status(rig: Rig, teller: Teller, e
 
 
 class Seen:
-    """Which types were told so far."""
+    """Collects the types of events so far."""
 
     def __init__(self, teller: Teller) -> None:
         self._teller = teller
         self.types: set[str] = set()
 
     def expect(self, *types: str) -> None:
-        """See that these were told since the last time."""
+        """Assert that these events were emitted since the last call."""
         told = set(self._teller.types())
         assert set(types) <= told
         self.types |= told
 
 
-def test_every_event_of_the_catalogue_is_told_by_a_real_action(rig: Rig, teller: Teller, embedder: Embedder) -> None:
+def test_real_operations_emit_every_event_of_the_catalogue(rig: Rig, teller: Teller, embedder: Embedder) -> None:
     seen = Seen(teller)
     follow_documents(rig, seen)
     follow_bases(rig, seen, embedder)
@@ -231,13 +231,15 @@ def follow_bases(rig: Rig, seen: Seen, embedder: Embedder) -> None:
     seen.expect("base.removed")
 
 
-def test_cards_are_told(database_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cards_emit_events(
+    database_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with PaidProvider() as paid:
         rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid)
         teller = Teller(rig)
         rig.cards.generate(rig.base)
-        rig.work()  # of nothing no cards can be made
+        rig.work()  # cards cannot be made without documents
         failed = one(teller.news(), "cards.failed")
         assert (failed.base, failed.document, failed.owner, failed.data["error"]) == (
             rig.base.key,
@@ -255,7 +257,7 @@ def test_cards_are_told(database_url: str, tmp_path: Path, clock: FakeClock, mon
         rig.close()
 
 
-def test_all_that_stands_below_a_deleted_folder_is_told(rig: Rig, teller: Teller) -> None:
+def test_deleting_a_folder_emits_an_event_for_every_document_below_it(rig: Rig, teller: Teller) -> None:
     (folder,) = rig.library.adder.add(rig.base, [Upload("folder", kind=ItemKind.DIRECTORY)], AddOptions(index=False))
     assert folder.item is not None
     replies = rig.library.adder.add(
@@ -268,10 +270,10 @@ def test_all_that_stands_below_a_deleted_folder_is_told(rig: Rig, teller: Teller
     assert {event.document for event in teller.news() if event.type == "document.deleted"} == everything
     finish(rig)
     removed = [event.document for event in teller.news() if event.type == "document.removed"]
-    assert sorted(filter(None, removed)) == sorted(filter(None, everything))  # each once
+    assert sorted(filter(None, removed)) == sorted(filter(None, everything))  # each exactly once
 
 
-def test_what_cannot_be_indexed_is_told_with_the_reason(rig: Rig, teller: Teller) -> None:
+def test_the_event_of_an_unreadable_document_has_the_reason(rig: Rig, teller: Teller) -> None:
     def refuse() -> Any:
         raise Permanent("file_changed", "It changed while it was read.")
 
@@ -279,7 +281,7 @@ def test_what_cannot_be_indexed_is_told_with_the_reason(rig: Rig, teller: Teller
     assert one(teller.news(), "document.added").data["error"] == "file_changed"
 
 
-def test_an_index_that_lacks_chunks_says_how_many(rig: Rig, teller: Teller) -> None:
+def test_the_event_of_an_incomplete_index_counts_missing_chunks(rig: Rig, teller: Teller) -> None:
     from holdfast.engine.slot import BuildResult  # noqa: PLC0415 - beside its only use
     from holdfast.engine.store.base import Completion  # noqa: PLC0415
 
@@ -291,7 +293,7 @@ def test_an_index_that_lacks_chunks_says_how_many(rig: Rig, teller: Teller) -> N
     assert one(teller.news(), "index.ready").data["missing"] == 2
 
 
-def test_no_text_and_no_name_of_a_document_is_ever_told(rig: Rig, teller: Teller) -> None:
+def test_events_never_contain_the_text_or_name_of_a_document(rig: Rig, teller: Teller) -> None:
     rig.index("secret-name.md", "# Secret title\n\nSecret text.\n")
     rig.index("secret-name.md", "# Secret title\n\nMore secret text.\n")
     rig.delete("secret-name.md")
@@ -301,7 +303,7 @@ def test_no_text_and_no_name_of_a_document_is_ever_told(rig: Rig, teller: Teller
     assert "secret" not in repr([event.to_dict() for event in news]).lower()
 
 
-def test_a_refused_request_tells_nothing(rig: Rig, teller: Teller) -> None:
+def test_a_refused_request_emits_no_event(rig: Rig, teller: Teller) -> None:
     rig.index("whales.md", WHALES)
     teller.news()
     rig.put("whales.md", WHALES)
@@ -311,7 +313,7 @@ def test_a_refused_request_tells_nothing(rig: Rig, teller: Teller) -> None:
     assert teller.news() == []
 
 
-def test_what_another_base_does_is_not_told(rig: Rig) -> None:
+def test_a_filter_by_base_returns_no_events_of_other_bases(rig: Rig) -> None:
     log = EventLog(rig.store.database)
     other = rig.library.bases.create("other")
     rig.index("whales.md", WHALES)

@@ -1,4 +1,4 @@
-"""The index `questions`: what a language model asked about chunks is found, paid once, and goes with its chunk."""
+"""The index `questions`: model-written questions find their chunk, are paid once, and are deleted with it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def rig(make: Make) -> QuestionRig:
 
 
 def bill(paid: PaidProvider) -> tuple[int, int]:
-    """Return how many prompts and how many questions were paid for."""
+    """Return the number of paid prompts and paid questions."""
     return sum(paid.bill.prompts.values()), sum(paid.bill.texts.values())
 
 
@@ -67,10 +67,7 @@ def found(rig: QuestionRig, query: str) -> list[str]:
     return [hit.text for hit in rig.find(query, "questions")]
 
 
-# -------------------------------------------------------------------- written and found
-
-
-def test_without_a_language_model_the_index_is_not_enabled_and_nothing_is_degraded(make: Make) -> None:
+def test_without_a_language_model_the_index_is_disabled_and_documents_succeed(make: Make) -> None:
     rig = make(silent=True, indexes=("fulltext", "questions"))
     owner = rig.index("parts.md", PARTS)
     assert owner.status is Status.SUCCESS
@@ -81,7 +78,7 @@ def test_without_a_language_model_the_index_is_not_enabled_and_nothing_is_degrad
     assert found(rig, "crustacean") == []
 
 
-def test_a_chunk_is_found_by_a_word_that_only_its_question_has(rig: QuestionRig) -> None:
+def test_a_chunk_is_found_by_a_word_that_only_its_question_contains(rig: QuestionRig) -> None:
     assert rig.index("parts.md", PARTS).status is Status.SUCCESS
     assert "crustacean" not in PARTS
     hit = rig.find("the crustacean of part 7", "questions")[0]
@@ -91,7 +88,7 @@ def test_a_chunk_is_found_by_a_word_that_only_its_question_has(rig: QuestionRig)
 
 
 @pytest.mark.parametrize("silenced", ["_words", "_vectors"])
-def test_words_and_meaning_each_find_a_question_alone(
+def test_full_text_and_vectors_each_find_a_question_alone(
     rig: QuestionRig, silenced: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("parts.md", PARTS)
@@ -102,7 +99,7 @@ def test_words_and_meaning_each_find_a_question_alone(
 
 
 @pytest.mark.parametrize("scores", [(0.9, 0.2, 0.5), (0.2, 0.9, 0.5)])
-def test_a_chunk_with_several_pairs_is_one_hit_and_its_best_pair_counts(
+def test_a_chunk_with_several_pairs_is_one_hit_with_its_best_score(
     make: Make, paid: PaidProvider, scores: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = make(chunk_size=512)
@@ -119,7 +116,7 @@ def test_a_chunk_with_several_pairs_is_one_hit_and_its_best_pair_counts(
     assert rig.questions.find(recipe, "any", 10) == [Found(rig.chunk("Whales"), 0.9), Found(rig.chunk("Stones"), 0.5)]
 
 
-def test_only_the_chunks_that_are_named_count(rig: QuestionRig) -> None:
+def test_a_search_within_chunks_finds_no_others(rig: QuestionRig) -> None:
     rig.index("parts.md", PARTS)
     recipe = rig.library.indexes.recipes(rig.base, "questions")[0]
     some = [rig.chunk("part 3 "), rig.chunk("part 8 ")]
@@ -128,7 +125,7 @@ def test_only_the_chunks_that_are_named_count(rig: QuestionRig) -> None:
     assert len(rig.questions.find(recipe, "crustacean", 7)) == 7
 
 
-def test_who_writes_first_is_kept(rig: QuestionRig) -> None:
+def test_the_first_written_pair_of_a_chunk_is_kept(rig: QuestionRig) -> None:
     rig.index("parts.md", PARTS)
     recipe = rig.library.indexes.recipes(rig.base, "questions")[0]
     seven = rig.chunk("part 7 ")
@@ -140,12 +137,12 @@ def test_who_writes_first_is_kept(rig: QuestionRig) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "???", '" OR NEAR(', "zeppelin"])
-def test_no_query_is_an_error(rig: QuestionRig, query: str) -> None:
+def test_unusual_queries_raise_no_error(rig: QuestionRig, query: str) -> None:
     rig.index("parts.md", PARTS)
     rig.find(query or " ", "questions")
 
 
-def test_a_query_of_another_embedding_model_is_answered_by_words_alone(rig: QuestionRig, paid: PaidProvider) -> None:
+def test_with_another_embedding_model_a_query_uses_full_text_only(rig: QuestionRig, paid: PaidProvider) -> None:
     rig.index("parts.md", PARTS)
     before = sum(paid.bill.texts.values())
     another = OpenAIProvider(Endpoint(base_url=paid.url, key=paid.key, embedding_model="another"))
@@ -156,15 +153,12 @@ def test_a_query_of_another_embedding_model_is_answered_by_words_alone(rig: Ques
     assert sum(paid.bill.texts.values()) == before
 
 
-def test_a_chunk_that_is_too_short_is_done_without_a_call(rig: QuestionRig, paid: PaidProvider) -> None:
+def test_a_chunk_that_is_too_short_needs_no_call(rig: QuestionRig, paid: PaidProvider) -> None:
     assert rig.index("short.md", "# Short\n\nHello.\n").status is Status.SUCCESS
     assert bill(paid) == (0, 0)
     assert rig.rows("questions") != []
     assert rig.count("pairs") == 0
     assert rig.slot("short.md", "questions").missing == 0
-
-
-# -------------------------------------------------------------------- paid once
 
 
 def test_an_unchanged_document_is_not_paid_for_again(rig: QuestionRig, paid: PaidProvider) -> None:
@@ -191,7 +185,7 @@ def test_the_same_text_in_two_documents_is_paid_once(rig: QuestionRig, paid: Pai
     assert len(found(rig, "crustacean")) == 40
 
 
-def test_an_edit_pays_only_for_what_it_changed(rig: QuestionRig, paid: PaidProvider) -> None:
+def test_an_edit_pays_only_for_changed_chunks(rig: QuestionRig, paid: PaidProvider) -> None:
     rig.index("parts.md", PARTS)
     prompts, texts = bill(paid)
     rig.index("parts.md", sections(20, but={7: "The plankton of part 7 is many of 20."}))
@@ -205,7 +199,7 @@ def test_an_edit_pays_only_for_what_it_changed(rig: QuestionRig, paid: PaidProvi
     )
 
 
-def test_a_bad_text_among_many_is_missing_and_named_and_a_retry_pays_for_it_alone(
+def test_a_refused_chunk_is_listed_as_missing_and_a_retry_pays_only_for_it(
     rig: QuestionRig, paid: PaidProvider
 ) -> None:
     paid.refuses["poison"] = REFUSED
@@ -235,7 +229,7 @@ def test_a_question_that_cannot_be_embedded_makes_its_chunk_missing(rig: Questio
     assert bill(paid) == (20, 20)
 
 
-def test_an_answer_that_is_no_use_is_asked_for_once_more_and_then_missing(rig: QuestionRig, paid: PaidProvider) -> None:
+def test_an_unusable_answer_is_requested_once_more_and_then_missing(rig: QuestionRig, paid: PaidProvider) -> None:
     bad = "The poison of part 4 is one of 20."
     paid.reply = lambda request: "nonsense" if bad in texts_of("", request)[-1] else crustaceans(request)
     assert rig.index("parts.md", sections(20, but={4: bad})).status is Status.DEGRADED
@@ -247,7 +241,7 @@ def test_an_answer_that_is_no_use_is_asked_for_once_more_and_then_missing(rig: Q
     assert spent.texts == 21, "the ledger knows both turns"
 
 
-def test_a_provider_that_fails_loses_nothing_that_was_answered(
+def test_a_provider_failure_loses_no_paid_answers(
     rig: QuestionRig, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.indexes.llm_calls.MAX_CONCURRENT_CALLS", 1)
@@ -271,7 +265,7 @@ def test_a_provider_that_fails_loses_nothing_that_was_answered(
     assert bill(paid) == (20, 20)
 
 
-def test_a_worker_that_stops_keeps_what_it_paid_for(
+def test_a_worker_that_stops_keeps_its_paid_answers(
     rig: QuestionRig, paid: PaidProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(questions, "EMBED_BATCH", 4)
@@ -300,7 +294,7 @@ def test_a_worker_that_stops_keeps_what_it_paid_for(
     assert len(found(rig, "crustacean")) == 20
 
 
-def test_progress_tells_how_many_chunks_are_done(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_finished_chunks(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int]] = []
     note = rig.worker.heartbeat.record_progress
 
@@ -318,10 +312,7 @@ def test_progress_tells_how_many_chunks_are_done(rig: QuestionRig, monkeypatch: 
     assert {total for _, _, total in told} == {21}
 
 
-# -------------------------------------------------------------------- gone
-
-
-def test_a_deleted_document_is_gone_at_once_and_leaves_nothing(rig: QuestionRig) -> None:
+def test_a_deleted_document_disappears_immediately_and_leaves_no_rows(rig: QuestionRig) -> None:
     rig.index("parts.md", PARTS)
     rig.index("other.md", "# Other\n\nThe shrimp of part 50 is pink, and it swims near the coast of the island.")
     rig.cards.generate(rig.base)
@@ -339,7 +330,7 @@ def test_a_deleted_document_is_gone_at_once_and_leaves_nothing(rig: QuestionRig)
     assert [rig.count(table) for table in ("chunks", "memos", "memo_uses", "missing")] == [0, 0, 0, 0]
 
 
-def test_a_drop_that_is_cut_short_is_found_by_a_scan_and_finished_by_the_next(
+def test_an_interrupted_drop_is_detected_by_a_scan_and_finished_by_the_next_one(
     rig: QuestionRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("parts.md", PARTS)
@@ -355,7 +346,9 @@ def test_a_drop_that_is_cut_short_is_found_by_a_scan_and_finished_by_the_next(
     rig.questions.drop(recipe, chunks)
 
 
-def test_many_chunks_are_dropped_in_portions_and_no_others(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_dropped_in_batches_and_no_others_are_affected(
+    rig: QuestionRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(questions_pairs, "DELETE_BATCH", 3)
     rig.index("parts.md", PARTS)
     recipe = rig.library.indexes.recipes(rig.base, "questions")[0]

@@ -1,4 +1,4 @@
-"""What one pass over the slots does: rings, expires, gives up; guarded like a worker's writes, and never a claim."""
+"""One pass of the reconciler rings, expires and gives up slots; its writes are guarded, and it never claims."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def tender(
 
 
 def claim(store: SqlStore, holder: str = "worker") -> Ticket:
-    """Claim as a worker would that then says nothing more."""
+    """Claim a slot like a worker that sends no further heartbeat."""
     (ticket,) = store.claim_next(KINDS, holder, 1)
     return ticket
 
@@ -59,10 +59,7 @@ def events(store: SqlStore, verb: str) -> list[dict[str, object]]:
     return [dict(one.event.parsed_data) for one in store.events() if one.event.type == f"slot.{verb}"]
 
 
-# ---------------------------------------------------------------- takes over
-
-
-def test_work_without_progress_is_taken_over_though_its_heart_beats(store: SqlStore, clock: FakeClock) -> None:
+def test_work_without_progress_expires_although_its_heartbeat_continues(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
 
     def build(task: Task) -> BuildResult:
@@ -89,7 +86,7 @@ def test_work_without_progress_is_taken_over_though_its_heart_beats(store: SqlSt
     assert cards(store).state is SlotState.READY
 
 
-def test_progress_keeps_work_from_being_taken_over(store: SqlStore, clock: FakeClock) -> None:
+def test_work_with_progress_does_not_expire(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     ticket = claim(store)
     for minute in range(1, 101):
@@ -99,7 +96,7 @@ def test_progress_keeps_work_from_being_taken_over(store: SqlStore, clock: FakeC
     assert (cards(store).state, cards(store).fence) == (SlotState.RUNNING, 1)
 
 
-def test_work_past_its_deadline_is_taken_over_whatever_its_progress(store: SqlStore, clock: FakeClock) -> None:
+def test_work_past_its_deadline_expires_despite_its_progress(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     ticket = claim(store)
     for hour in range(1, 7):
@@ -111,7 +108,7 @@ def test_work_past_its_deadline_is_taken_over_whatever_its_progress(store: SqlSt
     assert [event["reason"] for event in events(store, "expired")] == ["past_deadline"]
 
 
-def test_a_dead_holder_is_taken_over_at_once(store: SqlStore, clock: FakeClock) -> None:
+def test_the_slot_of_a_dead_worker_expires_immediately(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc", "other")
     claim(store, "dead")
     claim(store, "alive")
@@ -119,17 +116,17 @@ def test_a_dead_holder_is_taken_over_at_once(store: SqlStore, clock: FakeClock) 
     assert [event["reason"] for event in events(store, "expired")] == ["holder_died"]
     assert (cards(store, "doc").state, cards(store, "doc").attempts) == (SlotState.QUEUED, 1)
     assert (cards(store, "other").state, cards(store, "other").holder) == (SlotState.RUNNING, "alive")
-    assert worker(store, clock).run_next(1) == 1  # no time has passed
+    assert worker(store, clock).run_next(1) == 1  # without any delay
 
 
-def test_a_dead_holder_of_a_superseded_or_doomed_slot_is_taken_over_too(store: SqlStore, clock: FakeClock) -> None:
+def test_superseded_and_deleted_slots_of_a_dead_worker_expire_too(store: SqlStore, clock: FakeClock) -> None:
     store.admit([request("changed"), request("doomed")])
     executor = worker(store, clock)
     executor.run_next(10)
     for _ in range(4):
         claim(store, "dead")
     store.admit([request("changed", Operation.CHANGE, fingerprint="new"), request("doomed", Operation.DELETE)])
-    assert executor.run_next(10) == 2  # the content of each; the rest is held by the dead
+    assert executor.run_next(10) == 2  # the content of each; the dead worker holds the other slots
     tender(store, dead="dead".__eq__).reconcile()
     assert [event["reason"] for event in events(store, "expired")] == ["holder_died"] * 4
     assert executor.run_next(10) == 4
@@ -137,11 +134,11 @@ def test_a_dead_holder_of_a_superseded_or_doomed_slot_is_taken_over_too(store: S
     assert store.owner("shelf", "changed").status == "success"
 
 
-def test_a_silent_holder_is_not_touched_before_its_lease_ends(store: SqlStore, clock: FakeClock) -> None:
+def test_a_silent_worker_keeps_its_slot_until_its_lease_ends(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     claim(store)
     carrier = Carrier()
-    assert tender(store, carrier).reconcile() == store.rules.lease  # look again then
+    assert tender(store, carrier).reconcile() == store.rules.lease  # the next check is due at the end of the lease
     clock.advance(store.rules.lease - timedelta(microseconds=1))
     tender(store, carrier).reconcile()
     assert (carrier.carried, cards(store).fence) == ([], 1)
@@ -152,10 +149,7 @@ def test_a_silent_holder_is_not_touched_before_its_lease_ends(store: SqlStore, c
     assert (cards(store).state, cards(store).attempts) == (SlotState.READY, 2)
 
 
-# ---------------------------------------------------------------- gives up
-
-
-def test_the_last_lost_attempt_fails_the_slot_and_what_waits_for_it(store: SqlStore, clock: FakeClock) -> None:
+def test_losing_the_last_attempt_fails_the_slot_and_its_dependents(store: SqlStore, clock: FakeClock) -> None:
     store.admit([request()])
     for attempt in range(1, 5):
         assert claim(store).attempt == attempt
@@ -171,7 +165,9 @@ def test_the_last_lost_attempt_fails_the_slot_and_what_waits_for_it(store: SqlSt
     assert worker(store, clock).run_next(10) == 0
 
 
-def test_an_attempt_that_died_at_the_end_is_given_up_at_once(store: SqlStore, clock: FakeClock) -> None:
+def test_the_death_of_a_worker_in_its_last_attempt_fails_the_slot_immediately(
+    store: SqlStore, clock: FakeClock
+) -> None:
     add(store, "doc")
     for _ in range(3):
         claim(store, "dead")
@@ -183,7 +179,7 @@ def test_an_attempt_that_died_at_the_end_is_given_up_at_once(store: SqlStore, cl
     assert [event["reason"] for event in events(store, "expired")] == ["holder_died"] * 3
 
 
-def test_a_slot_given_back_after_its_last_attempt_is_given_up(store: SqlStore, clock: FakeClock) -> None:
+def test_a_slot_released_after_its_last_attempt_fails(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc", "next")
 
     def build(task: Task) -> BuildResult:
@@ -210,10 +206,7 @@ def test_a_removal_is_never_given_up(store: SqlStore, clock: FakeClock) -> None:
     assert worker(store, clock).run_next(1) == 1
 
 
-# ---------------------------------------------------------------- rings
-
-
-def test_what_is_queued_is_rung_in_order_as_far_as_there_is_room(store: SqlStore, clock: FakeClock) -> None:
+def test_queued_slots_are_rung_in_order_while_the_scheduler_has_room(store: SqlStore, clock: FakeClock) -> None:
     add(store, "old", priority=5)
     clock.advance(MINUTE)
     add(store, "low", priority=9)
@@ -229,7 +222,7 @@ def test_what_is_queued_is_rung_in_order_as_far_as_there_is_room(store: SqlStore
     assert [names[ring.slot] for ring in carrier.carried] == ["urgent", "old", "young"]
 
 
-def test_a_ring_without_an_answer_is_repeated_after_its_time(store: SqlStore, clock: FakeClock) -> None:
+def test_an_unanswered_ring_is_repeated_after_a_delay(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     carrier = Carrier()
     tender(store, carrier).reconcile()
@@ -243,7 +236,7 @@ def test_a_ring_without_an_answer_is_repeated_after_its_time(store: SqlStore, cl
     assert [executor.run(ring) for ring in carrier.carried] == [True, False]
 
 
-def test_what_waits_is_rung_when_it_is_due(store: SqlStore, clock: FakeClock) -> None:
+def test_a_waiting_slot_is_rung_when_it_is_due(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     worker(store, clock, raises(Transient("timeout"))).run_next(1)
     carrier = Carrier()
@@ -254,7 +247,7 @@ def test_what_waits_is_rung_when_it_is_due(store: SqlStore, clock: FakeClock) ->
     assert worker(store, clock).run(carrier.carried[0])
 
 
-def test_a_failed_attempt_wakes_the_reconcilers_which_learn_when_the_next_is_due(
+def test_a_failed_attempt_wakes_the_reconcilers_to_schedule_the_next_one(
     store: SqlStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bell = MemoryNotifier()
@@ -270,7 +263,7 @@ def test_a_failed_attempt_wakes_the_reconcilers_which_learn_when_the_next_is_due
     asleep.close()
 
 
-def test_a_worker_that_looks_itself_is_woken_and_no_other_reconciler_with_it(store: SqlStore) -> None:
+def test_a_ring_of_a_worker_process_wakes_only_its_own_worker(store: SqlStore) -> None:
     bell = MemoryNotifier()
     beside, elsewhere = bell.listen(), bell.listen()
     add(store, "doc")
@@ -281,11 +274,8 @@ def test_a_worker_that_looks_itself_is_woken_and_no_other_reconciler_with_it(sto
     elsewhere.close()
 
 
-# ---------------------------------------------------------------- side by side
-
-
 @pytest.mark.parametrize("act", ["expired", "given_up", "rung"])
-def test_two_reconcilers_with_the_same_reading_act_once(store: SqlStore, clock: FakeClock, act: str) -> None:
+def test_two_reconcilers_that_read_the_same_state_act_once(store: SqlStore, clock: FakeClock, act: str) -> None:
     add(store, "doc")
     for _ in range({"expired": 1, "given_up": 4, "rung": 0}[act]):
         clock.advance(store.rules.lease)
@@ -309,7 +299,9 @@ def test_two_reconcilers_with_the_same_reading_act_once(store: SqlStore, clock: 
         assert cards(store).fence == before.fence + 1
 
 
-def test_a_holder_that_renews_between_reading_and_acting_keeps_its_slot(store: SqlStore, clock: FakeClock) -> None:
+def test_a_worker_that_renews_its_lease_before_the_reconciler_acts_keeps_its_slot(
+    store: SqlStore, clock: FakeClock
+) -> None:
     add(store, "doc")
     ticket = claim(store, "slow")
     met: list[str] = []
@@ -325,7 +317,7 @@ def test_a_holder_that_renews_between_reading_and_acting_keeps_its_slot(store: S
     assert (cards(store).state, cards(store).fence, cards(store).holder) == (SlotState.RUNNING, 1, "slow")
 
 
-def test_a_result_between_reading_and_acting_stands(store: SqlStore, clock: FakeClock) -> None:
+def test_a_result_published_before_the_reconciler_acts_is_kept(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
     met: list[str] = []
 
@@ -341,7 +333,7 @@ def test_a_result_between_reading_and_acting_stands(store: SqlStore, clock: Fake
     assert carrier.carried == []
 
 
-def test_a_pass_that_was_full_asks_for_another_at_once(
+def test_a_full_pass_requests_another_one_immediately(
     store: SqlStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LARGEST_BATCH", 2)

@@ -1,4 +1,4 @@
-"""Deleted documents are cleaned up in sets: what one costs, many cost little more, and each still stands alone."""
+"""Deleted documents are cleaned up in batches: many cost little more than one, and failures stay separate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 
 
 def fill(rig: Rig, count: int, word: str = "krill", base: Base | None = None) -> list[int]:
-    """Index documents; return their numbers."""
+    """Index documents and return their ids."""
     uploads = [Upload(f"{word} {n}.md", f"# Whale {n}\n\nIt eats {word} number {n}.\n".encode()) for n in range(count)]
     replies = rig.library.adder.put(base or rig.base, uploads)
     rig.work()
@@ -50,7 +50,7 @@ def left(rig: Rig) -> tuple[int, ...]:
     return tuple(rig.count(table) for table in ("items", "owners", "slots", "chunks", "lists", "builds"))
 
 
-def test_cleaning_up_many_documents_takes_as_many_transactions_as_a_few(
+def test_cleaning_up_many_documents_takes_no_more_transactions_than_a_few(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few, many = fill(rig, 3, "krill"), fill(rig, 60, "plankton")
@@ -76,7 +76,7 @@ def test_cleaning_up_many_documents_takes_as_many_transactions_as_a_few(
     audit_quiet(rig)
 
 
-def test_an_index_store_that_is_away_holds_up_only_the_documents_that_use_it(
+def test_an_unavailable_index_store_delays_only_documents_that_use_it(
     rig: Rig, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = install(rig, tmp_path / "outside.db")
@@ -97,8 +97,8 @@ def test_an_index_store_that_is_away_holds_up_only_the_documents_that_use_it(
             owner = rig.store.owner(other.key, str(item))
             assert owner.status is Status.DELETING
             faults = {slot.kind: slot.error and slot.error.code for slot in owner.slots}
-            assert faults == {"content": "away", "outside": "away"}  # the other index is cleaned up
-        assert asked == [5, 5]  # once for the lists and once for the index: nobody waits for it document by document
+            assert faults == {"content": "away", "outside": "away"}  # the other index is already cleaned up
+        assert asked == [5, 5]  # one call for the lists and one for the index, not one for each document
         assert {row.id for row in rig.library.document_queries.list(other, DocumentFilter(deleting=True)).items} == set(
             theirs
         )
@@ -110,7 +110,7 @@ def test_an_index_store_that_is_away_holds_up_only_the_documents_that_use_it(
     assert outside._run("SELECT count(*) FROM rows") == [(0,)]
 
 
-def test_a_document_that_cannot_be_cleaned_up_keeps_its_error_and_holds_up_no_other(
+def test_a_document_that_cannot_be_cleaned_up_keeps_its_error_and_delays_no_other(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = fill(rig, 8)
@@ -136,7 +136,7 @@ def test_a_document_that_cannot_be_cleaned_up_keeps_its_error_and_holds_up_no_ot
     assert [path for path in rig.folder.rglob("*") if path.is_file()] == []
 
 
-def test_a_worker_that_goes_down_within_a_set_gives_it_back_and_another_finishes(
+def test_a_worker_that_stops_within_a_batch_releases_it_and_another_finishes(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = fill(rig, 8)
@@ -161,10 +161,10 @@ def test_a_worker_that_goes_down_within_a_set_gives_it_back_and_another_finishes
 
 
 @pytest.mark.parametrize("guard", ["list_entries", "builds", "chunks"])
-def test_nothing_of_a_document_that_is_not_deleted_goes_with_a_set(
+def test_a_batch_removes_no_rows_of_documents_that_are_not_deleted(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, guard: str
 ) -> None:
-    """The sweeper is handed the owner of a living document, which no worker does."""
+    """Passes owners of live documents to the garbage collector, which no worker does."""
     fill(rig, 2)
     before = left(rig)
     batch = f"select(_row.c.{'id' if guard == 'chunks' else 'owner_id'}))"
@@ -177,14 +177,14 @@ def test_nothing_of_a_document_that_is_not_deleted_goes_with_a_set(
     assert left(rig) != before
 
 
-def test_a_claim_takes_so_many_deleted_slots_of_each_kind(rig: Rig) -> None:
+def test_a_claim_takes_up_to_the_limit_of_deleted_slots_of_each_kind(rig: Rig) -> None:
     delete(rig, fill(rig, 5))
     tickets = rig.store.claim_next(("content", *KINDS), "cleaner", 3)
-    assert len(tickets) == 3 * 4  # at most so many of each kind
+    assert len(tickets) == 3 * 4  # the limit applies to each kind
     assert {ticket.key.kind for ticket in tickets} == {"content", *KINDS}
 
 
-def test_work_that_waits_is_claimed_up_to_the_limit_beside_a_clean_up(rig: Rig) -> None:
+def test_a_claim_takes_up_to_the_limit_of_queued_work_beside_a_clean_up(rig: Rig) -> None:
     delete(rig, fill(rig, 2))
     rig.library.adder.put(rig.base, [Upload(f"new {n}.md", b"Something new.%d" % n) for n in range(5)])
     tickets = rig.store.claim_next(("content", *KINDS), "worker", 3)

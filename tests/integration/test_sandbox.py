@@ -1,4 +1,4 @@
-"""The cage: what a hostile file can do there, and what it cannot; and real documents read in it."""
+"""The sandbox confines hostile files to its limits and reads real documents."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ TARGET = "tests.support.sandbox_tasks:answer"
 DOCUMENTS = Path(os.environ.get("TEST_DOCUMENTS", ROOT.parent / "shared/data/documents"))
 GOOD = sorted((DOCUMENTS / "formats-good/files").glob("*"))
 HOSTILE = sorted((DOCUMENTS / "formats-hostile/files").glob("*"))
-UNREAD = 0.1  # at most, of the good files
+UNREAD = 0.1  # the largest share of good files that may be unreadable
 
 
 @pytest.fixture
 def cage() -> Iterator[Sandbox]:
-    """A cage with one child that does whatever it is asked."""
+    """A sandbox with one child that executes test commands."""
     with Sandbox(TARGET) as cage:
         yield cage
 
@@ -81,31 +81,31 @@ def gone(process: int) -> bool:
 
 
 class TestAnswers:
-    def test_a_child_answers_one_question_after_the_other(self, cage: Sandbox) -> None:
+    def test_a_child_answers_several_calls(self, cage: Sandbox) -> None:
         assert ask(cage, "tell", say="heron").body == b"heron"
         assert pid(cage) == pid(cage)
 
-    def test_a_refusal_comes_through_and_the_child_goes_on(self, cage: Sandbox) -> None:
+    def test_a_refusal_is_returned_and_the_child_stays_usable(self, cage: Sandbox) -> None:
         before = pid(cage)
         error = refusal(lambda: ask(cage, "refuse"))
         assert (type(error), error.code) == (Permanent, "encrypted")
         assert "password" in str(error)
         assert pid(cage) == before
 
-    def test_what_may_pass_is_told_from_what_will_not(self, cage: Sandbox) -> None:
+    def test_a_transient_error_stays_transient(self, cage: Sandbox) -> None:
         assert isinstance(refusal(lambda: ask(cage, "put_off")), Transient)
 
     def test_a_longer_answer_than_allowed_is_refused(self, cage: Sandbox) -> None:
         assert ask(cage, "tell", say="x" * 100, most=100)
         assert code(lambda: ask(cage, "tell", say="x" * 101, most=100)) == "reader_crashed"
 
-    def test_what_is_no_answer_is_refused(self, cage: Sandbox) -> None:
+    def test_an_invalid_answer_is_refused(self, cage: Sandbox) -> None:
         assert code(lambda: ask(cage, "nothing")) == "reader_crashed"
 
 
 @pytest.fixture
 def dumping() -> Iterator[None]:
-    """A process that may dump core, as far as it may be allowed."""
+    """Raise the soft core limit to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
     yield
@@ -113,15 +113,15 @@ def dumping() -> Iterator[None]:
 
 
 class TestConfinement:
-    def test_a_child_knows_nothing_of_us(self, cage: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_child_does_not_inherit_the_environment(self, cage: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SECRET", "x")
         told = ask(cage, "tell").head
         assert set(told["environment"]) - {"LC_CTYPE"} == {"HOME", "TMPDIR"}  # Python sets LC_CTYPE itself
-        assert not Path(told["environment"]["HOME"]).exists()  # removed when it had started
+        assert not Path(told["environment"]["HOME"]).exists()  # removed after the start
         assert told["environment"]["TMPDIR"] == told["environment"]["HOME"]
         assert told["directory"] is None
 
-    def test_a_child_prepares_in_our_temporary_folder_and_leaves_nothing_there(
+    def test_a_child_prepares_in_our_temporary_folder_and_leaves_no_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -132,24 +132,24 @@ class TestConfinement:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.usefixtures("dumping")
-    def test_a_child_has_its_limits(self, cage: Sandbox) -> None:
+    def test_a_child_has_resource_limits(self, cage: Sandbox) -> None:
         told = ask(cage, "tell", seconds=50, memory=500 * MIB).head
         limits = told["limits"]
         assert (limits["core"], limits["file"], limits["descriptors"]) == (0, MAX_WRITTEN_FILE_BYTES, DESCRIPTORS)
         assert limits["data"] == 500 * MIB
         assert told["used"] < limits["cpu"] <= told["used"] + 53
 
-    def test_limits_are_set_anew_for_each_question(self, cage: Sandbox) -> None:
+    def test_limits_are_set_for_each_call(self, cage: Sandbox) -> None:
         assert ask(cage, "tell", memory=500 * MIB).head["limits"]["data"] == 500 * MIB
         assert ask(cage, "tell", memory=700 * MIB).head["limits"]["data"] == 700 * MIB
 
-    def test_a_child_gives_way_to_others(self, cage: Sandbox) -> None:
+    def test_a_child_runs_at_low_priority(self, cage: Sandbox) -> None:
         assert ask(cage, "tell").head["niceness"] == min(os.nice(0) + NICENESS, 19)
 
-    def test_a_child_is_the_first_to_go_when_the_machine_runs_out_of_memory(self, cage: Sandbox) -> None:
+    def test_a_child_has_the_highest_oom_score(self, cage: Sandbox) -> None:
         assert Path(f"/proc/{pid(cage)}/oom_score_adj").read_text().strip() == MAX_OOM_SCORE
 
-    def test_a_child_writes_no_long_files(self, cage: Sandbox, tmp_path: Path) -> None:
+    def test_a_child_cannot_write_large_files(self, cage: Sandbox, tmp_path: Path) -> None:
         path = str(tmp_path / "file")
         assert ask(cage, "write", path=path, bytes=MAX_WRITTEN_FILE_BYTES).head == {}
         assert ask(cage, "write", path=path, bytes=MAX_WRITTEN_FILE_BYTES + 1).head == {"error": errno.EFBIG}
@@ -166,10 +166,10 @@ class TestConfinement:
         assert gone(before)
         assert pid(cage) != before
 
-    def test_a_child_that_keeps_the_interpreter_is_killed_too(self, cage: Sandbox, tmp_path: Path) -> None:
+    def test_a_child_that_holds_the_interpreter_lock_is_killed_too(self, cage: Sandbox, tmp_path: Path) -> None:
         assert code(lambda: ask(cage, "stall", seconds=0.3, sign=str(tmp_path / "sign"))) == "too_slow"
 
-    def test_what_a_child_started_is_killed_with_it(self, cage: Sandbox, tmp_path: Path) -> None:
+    def test_processes_started_by_a_child_are_killed_with_it(self, cage: Sandbox, tmp_path: Path) -> None:
         sign = tmp_path / "sign"
         thread = threading.Thread(target=refusal, args=(lambda: ask(cage, "breed", sign=str(sign)),))
         thread.start()
@@ -192,21 +192,21 @@ class TestCrashes:
             ({"do": "die", "signal": OUT_OF_TIME}, "too_slow"),
         ],
     )
-    def test_a_crash_is_named_by_its_cause_and_the_child_replaced(
+    def test_a_crash_reports_its_cause_and_the_child_is_replaced(
         self, cage: Sandbox, question: dict[str, Any], expected: str
     ) -> None:
         before = pid(cage)
         assert code(lambda: ask(cage, **question)) == expected
         assert pid(cage) != before
 
-    def test_a_silent_death_with_full_memory_is_one_of_memory(
+    def test_a_silent_death_with_full_memory_is_reported_as_out_of_memory(
         self, cage: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         os.mkfifo(gate := tmp_path / "gate")
         seen: list[int] = []
 
         def look(_: int) -> cages.ProcessMemory:
-            """Let the child die when it was looked at."""
+            """Let the child die after the first measurement."""
             if not seen:
                 seen.append(1)
                 gate.write_bytes(b"now")
@@ -215,17 +215,17 @@ class TestCrashes:
         monkeypatch.setattr(cages, "_read_process_memory", look)
         assert code(lambda: ask(cage, "hesitate", gate=str(gate), memory=1000 * MIB)) == "too_much_memory"
 
-    def test_a_death_from_outside_is_not_held_against_the_file(self, cage: Sandbox) -> None:
+    def test_a_child_killed_from_outside_is_a_transient_failure(self, cage: Sandbox) -> None:
         error = refusal(lambda: ask(cage, "die", signal=KILLED))
         assert (type(error), error.code) == (Transient, "reader_unavailable")
 
-    def test_a_child_that_died_idle_is_replaced_unnoticed(self, cage: Sandbox) -> None:
+    def test_a_child_that_died_while_idle_is_replaced_without_an_error(self, cage: Sandbox) -> None:
         before = pid(cage)
         os.kill(before, signal.SIGKILL)
         until(lambda: gone(before), "the child lives")
         assert pid(cage) != before
 
-    def test_a_child_that_cannot_start_is_not_held_against_the_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_child_that_cannot_start_is_a_transient_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with Sandbox("no.such.module:answer") as cage:
             assert isinstance(refusal(lambda: ask(cage, "tell")), Transient)
         monkeypatch.setattr(sys, "executable", "/no/such/python")
@@ -233,7 +233,7 @@ class TestCrashes:
             assert isinstance(refusal(lambda: ask(cage, "tell")), Transient)
 
     @pytest.mark.parametrize("wear", [("MAX_CALLS_PER_CHILD", 2), ("MAX_RETAINED_BYTES", 1)])
-    def test_a_worn_child_is_replaced(
+    def test_a_child_is_replaced_after_many_calls_or_much_memory(
         self, cage: Sandbox, wear: tuple[str, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = pid(cage)
@@ -244,24 +244,24 @@ class TestCrashes:
 
 
 class TestBrokenChildren:
-    def test_a_child_that_blames_every_file_is_replaced_and_the_file_read(self, cage: Sandbox, tmp_path: Path) -> None:
+    def test_a_child_that_reports_every_file_as_damaged_is_replaced(self, cage: Sandbox, tmp_path: Path) -> None:
         ask(cage, "spoil")
         before = pid(cage)
         told = ask(cage, "judge", damaged=False, sign=str(tmp_path / "sign")).head
         assert told["pid"] != before
         assert gone(before)
 
-    def test_a_file_is_called_damaged_when_a_new_child_says_so_too(self, cage: Sandbox, tmp_path: Path) -> None:
+    def test_a_file_is_reported_as_damaged_only_if_a_new_child_agrees(self, cage: Sandbox, tmp_path: Path) -> None:
         before, sign = pid(cage), tmp_path / "sign"
         assert code(lambda: ask(cage, "judge", damaged=True, sign=str(sign))) == "unreadable"
         assert sign.read_text().split() == [str(before), str(pid(cage))]
 
-    def test_a_new_child_is_believed_at_once(self, cage: Sandbox, tmp_path: Path) -> None:
+    def test_a_new_child_needs_no_second_opinion(self, cage: Sandbox, tmp_path: Path) -> None:
         sign = tmp_path / "sign"
         assert code(lambda: ask(cage, "judge", damaged=True, sign=str(sign))) == "unreadable"
         assert sign.read_text().split() == [str(pid(cage))]
 
-    def test_a_child_that_says_that_it_is_broken_is_replaced(self, cage: Sandbox) -> None:
+    def test_a_child_that_reports_itself_as_broken_is_replaced(self, cage: Sandbox) -> None:
         before = pid(cage)
         error = refusal(lambda: ask(cage, "confess"))
         assert (type(error), error.code) == (Transient, "reader_broken")
@@ -280,14 +280,14 @@ class TestSharing:
         assert len(pids) == 8
         assert len(set(pids)) == 1
 
-    def test_a_child_outlives_the_thread_that_started_it(self, cage: Sandbox) -> None:
+    def test_a_child_survives_the_thread_that_started_it(self, cage: Sandbox) -> None:
         first: list[int] = []
         thread = threading.Thread(target=lambda: first.append(pid(cage)))
         thread.start()
         thread.join()
         assert pid(cage) == first[0]
 
-    def test_two_children_work_at_once(self, tmp_path: Path) -> None:
+    def test_two_children_work_concurrently(self, tmp_path: Path) -> None:
         for gate in ("a", "b"):
             os.mkfifo(tmp_path / gate)
         a, b = str(tmp_path / "a"), str(tmp_path / "b")
@@ -304,7 +304,7 @@ class TestSharing:
                 thread.join()
         assert len(set(pids)) == 2
 
-    def test_closing_kills_and_refuses(self) -> None:
+    def test_closing_kills_the_child_and_refuses_further_calls(self) -> None:
         cage = Sandbox(TARGET)
         process = pid(cage)
         cage.close()
@@ -334,7 +334,8 @@ def ask(**question):
 
 
 def run(program: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM + program, *arguments]  # forking beside threads warns
+    # Forking a process that has threads warns.
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM + program, *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -345,7 +346,7 @@ def say(program: subprocess.Popen[str], word: str) -> None:
 
 
 class TestProcesses:
-    def test_a_child_dies_with_its_parent_even_in_native_code(self, tmp_path: Path) -> None:
+    def test_a_child_ends_with_its_parent_even_in_native_code(self, tmp_path: Path) -> None:
         sign = tmp_path / "sign"
         with run("ask(do='stall', sign=sys.argv[1])", str(sign)) as parent:
             until(lambda: sign.exists() and sign.read_text(), "the child was not asked")
@@ -357,7 +358,7 @@ class TestProcesses:
             process = int(parent.communicate()[0])
         until(lambda: gone(process), "the child outlived its parent")
 
-    def test_a_forked_process_has_children_of_its_own(self) -> None:
+    def test_a_forked_process_starts_its_own_children(self) -> None:
         program = """
 before = ask(do="tell")["pid"]
 if not (forked := os.fork()):
@@ -409,7 +410,7 @@ class Desk:
         self._folder = folder
 
     def __call__(self, name: str, data: bytes, limits: ReadLimits | None = None) -> ExtractedText:
-        path = self._folder / "blob"  # content decides; a blob has no extension
+        path = self._folder / "blob"  # a blob has no extension: only its content identifies the format
         path.write_bytes(data)
         return read(path, name, limits or ReadLimits(), sandbox=self._cage)
 
@@ -444,25 +445,25 @@ class TestDocuments:
         assert found.text == found.text.strip()
 
     @pytest.mark.parametrize("name", [name for name in SAMPLES if name not in {"a.eml", "a.ipynb"}])
-    def test_a_wrong_name_does_not_matter(self, desk: Desk, name: str) -> None:
+    def test_the_format_is_detected_by_content_and_not_by_name(self, desk: Desk, name: str) -> None:
         assert desk("wrong.txt", SAMPLES[name]) == desk(name, SAMPLES[name])
 
     @pytest.mark.parametrize("name", SAMPLES)
-    def test_the_same_bytes_give_the_same_reading(self, name: str, desk: Desk, tmp_path: Path) -> None:
+    def test_the_same_bytes_give_the_same_text(self, name: str, desk: Desk, tmp_path: Path) -> None:
         with open_sandbox() as other:
             assert Desk(other, tmp_path)(name, SAMPLES[name]) == desk(name, SAMPLES[name])
 
-    def test_pages_of_a_pdf_are_known(self, desk: Desk) -> None:
+    def test_the_pages_of_a_pdf_have_offsets(self, desk: Desk) -> None:
         words = ["Herons fish at dawn.", "Egrets follow cattle.", "Bitterns hide in reeds."]
         found = desk("a.pdf", pdf(*words))
         assert [found.text[start:].split("\n")[0] for start in found.pages] == words
 
-    def test_slides_are_known(self, desk: Desk) -> None:
+    def test_slides_have_offsets(self, desk: Desk) -> None:
         found = desk("a.pptx", pptx("Herons", "Egrets"))
         assert [found.text[start:].split("\n")[0] for start in found.pages] == ["## Herons", "## Egrets"]
         assert found.title == "Herons"
 
-    def test_a_broken_picture_does_not_cost_the_words_of_a_slide(self, desk: Desk) -> None:
+    def test_a_broken_picture_does_not_lose_the_text_of_a_slide(self, desk: Desk) -> None:
         broken = (
             "<p:pic><p:nvPicPr><p:cNvPr id='3' name='P'/><p:cNvPicPr/><p:nvPr/></p:nvPicPr>"
             "<p:blipFill><a:blip/></p:blipFill></p:pic>"
@@ -486,16 +487,16 @@ class TestDocuments:
         assert not [word for word in ("style", "script", "meta", "click", "link", "svg") if f"{word}word" in found.text]
 
     @pytest.mark.parametrize("encoding", ["gb18030", "shift_jis", "utf-16", "utf-8"])
-    def test_a_web_page_is_decoded_as_it_declares(self, desk: Desk, encoding: str) -> None:
+    def test_a_web_page_is_decoded_with_its_declared_encoding(self, desk: Desk, encoding: str) -> None:
         page = f"<html><head><meta charset='{encoding}'><title>所有</title></head><body><p>所有する</p></body></html>"
         found = desk("a.html", page.encode(encoding))
         assert (found.title, found.text) == ("所有", "所有する")
 
-    def test_a_large_plain_text_is_read_in_the_cage(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_large_plain_text_is_read_in_the_sandbox(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reading, "read_in_process", None)
         assert desk("a.txt", b"word " * (reading.IN_PROCESS_BYTES // 4)).text.startswith("word word")
 
-    def test_a_name_that_is_no_unicode_is_read(self, readers: Sandbox, tmp_path: Path) -> None:
+    def test_a_file_whose_name_is_not_valid_unicode_is_read(self, readers: Sandbox, tmp_path: Path) -> None:
         path = tmp_path / os.fsdecode(b"h\xe9ron.pdf")
         path.write_bytes(SAMPLES["a.pdf"])
         assert SENTENCE in read(path, path.name, sandbox=readers).text
@@ -505,7 +506,7 @@ class TestDocuments:
         monkeypatch.chdir(tmp_path)
         assert SENTENCE in read(Path("x"), "x", sandbox=readers).text
 
-    def test_without_a_cage_the_shared_child_reads(self, tmp_path: Path) -> None:
+    def test_without_a_sandbox_argument_the_shared_sandbox_is_used(self, tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(SAMPLES["a.docx"])
         try:
             assert SENTENCE in read(tmp_path / "x", "x.docx").text
@@ -513,14 +514,14 @@ class TestDocuments:
             reading.SHARED_SANDBOX.close()
             reading.SHARED_SANDBOX._closed = False
 
-    def test_kreuzberg_is_asked_for_text_alone(self) -> None:
+    def test_kreuzberg_is_configured_to_extract_only_text(self) -> None:
         config = documents._config(documents._import_kreuzberg(), "markdown")
         assert (config.use_cache, config.disable_ocr, config.max_archive_depth) == (False, True, 0)
 
-    def test_a_missing_library_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The child imports what we would import, so it misses what is missing from our path."""
+    def test_a_missing_library_is_reported(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The child imports from our `sys.path`, so a library missing there is missing in the child."""
         (own := tmp_path / "own").mkdir()
-        needed = sys.modules["lazy_loader"].__file__ or ""  # by our own packages; all else is missing
+        needed = sys.modules["lazy_loader"].__file__ or ""  # our own packages need it; everything else is missing
         (own / "lazy_loader").symlink_to(Path(needed).parent)
         monkeypatch.setattr(sys, "path", [str(own), *(entry for entry in sys.path if "site-packages" not in entry)])
         (tmp_path / "x").write_bytes(SAMPLES["a.pdf"])
@@ -528,7 +529,7 @@ class TestDocuments:
             assert code(lambda: read(tmp_path / "x", "x.pdf", sandbox=cage)) == "reader_missing"
 
 
-LIBRARY = Path("kreuzberg-pdfium", "libpdfium.so")  # below the temporary folder, on every machine and for every user
+LIBRARY = Path("kreuzberg-pdfium", "libpdfium.so")  # below the temporary folder, the same path for all users
 
 READ_ON_A_MOUNT = """
 import json, subprocess, sys, tempfile
@@ -556,7 +557,7 @@ with open_sandbox() as cage:
 
 
 def read_on_a_mount(options: str, folder: Path, spare: Path | str) -> dict[str, Any]:
-    """Read a PDF and a Word document while the temporary folder is mounted with these options, and the PDF after it."""
+    """Read a PDF and a Word file while the temporary folder has these mount options, and the PDF again afterwards."""
     missing = [tool for tool in ("unshare", "mount") if shutil.which(tool) is None]
     if missing:
         assert os.environ.get("CI") != "true", f"install {missing}: continuous integration must mount a folder"
@@ -575,16 +576,15 @@ def read_on_a_mount(options: str, folder: Path, spare: Path | str) -> dict[str, 
 
 
 class TestFreshMachine:
-    """kreuzberg unpacks PDFium on first use, for which the temporary folder may be unsuitable in many ways."""
+    """kreuzberg unpacks PDFium on first use; the temporary folder may be unsuitable for that."""
 
     @pytest.fixture
     def temporary(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """An empty temporary folder."""
         (folder := tmp_path / "tmp").mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
         return folder
 
-    def test_a_pdf_is_read_and_nothing_is_left_in_the_temporary_folder(self, temporary: Path, tmp_path: Path) -> None:
+    def test_reading_a_pdf_leaves_no_files_in_the_temporary_folder(self, temporary: Path, tmp_path: Path) -> None:
         with open_sandbox() as cage:
             assert SENTENCE in Desk(cage, tmp_path)("a.pdf", SAMPLES["a.pdf"]).text
         assert list(temporary.iterdir()) == []
@@ -596,7 +596,7 @@ class TestFreshMachine:
         assert all(SENTENCE in text for text in found)
         assert list(temporary.iterdir()) == []
 
-    def test_a_library_that_somebody_else_left_is_not_loaded(self, temporary: Path, tmp_path: Path) -> None:
+    def test_a_library_left_by_another_user_is_not_loaded(self, temporary: Path, tmp_path: Path) -> None:
         (temporary / LIBRARY).parent.mkdir()
         (temporary / LIBRARY).write_bytes(b"cut off")
         with open_sandbox() as cage:
@@ -604,14 +604,16 @@ class TestFreshMachine:
         assert (temporary / LIBRARY).read_bytes() == b"cut off"
 
     @pytest.mark.parametrize("options", ["ro", "noexec", "size=1m"])
-    def test_a_folder_of_ours_serves_where_the_temporary_folder_does_not(self, tmp_path: Path, options: str) -> None:
+    def test_the_spare_folder_is_used_if_the_temporary_folder_is_unsuitable(self, tmp_path: Path, options: str) -> None:
         (spare := tmp_path / "home").mkdir()
         told = read_on_a_mount(options, tmp_path, spare)
         assert all(SENTENCE in text for text in told["mounted"])
         assert list(spare.iterdir()) == []
 
     @pytest.mark.parametrize("options", ["noexec", "size=1m"])
-    def test_without_pdfium_a_pdf_waits_and_is_read_when_the_cause_is_gone(self, tmp_path: Path, options: str) -> None:
+    def test_without_pdfium_a_pdf_waits_and_is_read_after_the_cause_is_fixed(
+        self, tmp_path: Path, options: str
+    ) -> None:
         told = read_on_a_mount(options, tmp_path, "")
         pdf_file, word_file = told["mounted"]
         assert pdf_file == ["Transient", "reader_broken"]
@@ -620,39 +622,39 @@ class TestFreshMachine:
 
 
 class TestRefusals:
-    def test_a_page_limit_is_kept(self, desk: Desk) -> None:
+    def test_the_page_limit_is_enforced(self, desk: Desk) -> None:
         three = pdf("one", "two", "three")
         assert desk("a.pdf", three, ReadLimits(pages=3)).pages
         assert code(lambda: desk("a.pdf", three, ReadLimits(pages=2))) == "too_large"
 
-    def test_a_page_limit_is_kept_before_anything_is_parsed(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.pdf", pdf("", "", ""), ReadLimits(pages=2))) == "too_large"  # and not: no_text
+    def test_the_page_limit_is_enforced_before_parsing(self, desk: Desk) -> None:
+        assert code(lambda: desk("a.pdf", pdf("", "", ""), ReadLimits(pages=2))) == "too_large"  # and not `no_text`
 
-    def test_a_limit_on_bytes_is_kept(self, desk: Desk) -> None:
+    def test_the_byte_limit_is_enforced(self, desk: Desk) -> None:
         assert code(lambda: desk("a.docx", docx(SENTENCE), ReadLimits(bytes=100))) == "too_large"
 
-    def test_a_slide_limit_is_kept(self, desk: Desk) -> None:
+    def test_the_slide_limit_is_enforced(self, desk: Desk) -> None:
         assert code(lambda: desk("a.pptx", pptx("one", "two", "three"), ReadLimits(pages=2))) == "too_large"
 
-    def test_a_text_limit_is_kept(self, desk: Desk) -> None:
+    def test_the_text_limit_is_enforced(self, desk: Desk) -> None:
         assert desk("a.docx", docx("x" * 100), ReadLimits(text=100)).text
         assert code(lambda: desk("a.docx", docx("x" * 101), ReadLimits(text=100))) == "too_large"
 
-    def test_a_limit_on_what_is_inside_is_kept(self, desk: Desk) -> None:
+    def test_the_limit_on_expanded_bytes_is_enforced(self, desk: Desk) -> None:
         assert code(lambda: desk("a.docx", docx(SENTENCE), ReadLimits(expanded=100))) == "too_large"
 
-    def test_a_time_limit_is_kept(self, desk: Desk) -> None:
-        desk("a.docx", SAMPLES["a.docx"])  # warm
+    def test_the_time_limit_is_enforced(self, desk: Desk) -> None:
+        desk("a.docx", SAMPLES["a.docx"])  # warm up the child
         many = docx(*(f"Paragraph {number} about herons" for number in range(150_000)))
         assert code(lambda: desk("a.docx", many, ReadLimits(seconds=0.2))) == "too_slow"
 
-    def test_a_memory_limit_is_kept(self, desk: Desk) -> None:
+    def test_the_memory_limit_is_enforced(self, desk: Desk) -> None:
         many = docx(*(f"Paragraph {number} about herons" for number in range(150_000)))
         assert code(lambda: desk("a.docx", many, ReadLimits(memory=64 * MIB))) == "too_much_memory"
         assert SENTENCE in desk("a.docx", SAMPLES["a.docx"]).text
 
     @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.odt", "a.epub", "a.pdf"])
-    def test_a_file_that_was_cut_off_is_refused_or_read(self, desk: Desk, name: str) -> None:
+    def test_a_truncated_file_is_refused(self, desk: Desk, name: str) -> None:
         whole = SAMPLES[name]
         for length in (10, len(whole) // 4, len(whole) // 2):
             assert code(lambda length=length: desk(name, whole[:length])) in {"unreadable", "no_text"}  # type: ignore[misc]
@@ -667,7 +669,7 @@ class TestRefusals:
             ("silent.eml", b"From: a@example.com\nTo: b@example.com\nDate: now\n\n"),
         ],
     )
-    def test_what_has_no_text_is_refused(self, desk: Desk, name: str, data: bytes) -> None:
+    def test_a_file_without_text_is_refused(self, desk: Desk, name: str, data: bytes) -> None:
         assert code(lambda: desk(name, data)) == "no_text"
 
     def test_an_encrypted_office_file_is_refused(self, desk: Desk) -> None:
@@ -682,24 +684,24 @@ class TestRefusals:
     def test_an_old_word_document_whose_table_is_longer_than_the_file_is_read(self, desk: Desk) -> None:
         assert desk("a.doc", samples.doc(SENTENCE, unused=samples.END)).text == SENTENCE
 
-    def test_a_whole_file_that_the_reader_does_not_understand_is_not_called_damaged(self, desk: Desk) -> None:
+    def test_an_intact_file_that_the_reader_cannot_parse_is_not_reported_as_damaged(self, desk: Desk) -> None:
         assert code(lambda: desk("a.doc", samples.compound("WordDocument", "1Table"))) == "reader_failed"
         assert code(lambda: desk("a.docx", docx("<broken"))) == "reader_failed"
 
     @pytest.mark.parametrize("place", [28, 48, 512])  # byte order, directory, allocation table
-    def test_an_old_word_document_with_zeroed_bytes_is_called_damaged(self, desk: Desk, place: int) -> None:
+    def test_an_old_word_document_with_zeroed_bytes_is_reported_as_damaged(self, desk: Desk, place: int) -> None:
         whole = samples.doc(SENTENCE)
         broken = whole[:place] + bytes(16) + whole[place + 16 :]
         assert code(lambda: desk("a.doc", broken)) == "unreadable"
 
-    def test_an_old_word_document_that_was_cut_off_is_called_damaged(self, desk: Desk) -> None:
+    def test_a_truncated_old_word_document_is_reported_as_damaged(self, desk: Desk) -> None:
         assert code(lambda: desk("a.doc", samples.doc(SENTENCE, unused=samples.END)[:-512])) == "unreadable"
 
-    def test_a_changed_byte_in_a_zip_is_called_damage(self, desk: Desk) -> None:
+    def test_a_changed_byte_in_a_zip_is_reported_as_damage(self, desk: Desk) -> None:
         data = packed({"word/document.xml": f"<w:document>{SENTENCE}"}, zipfile.ZIP_STORED)
         assert code(lambda: desk("a.docx", data.replace(b"heron", b"Heron"))) == "unreadable"
 
-    def test_a_changed_byte_in_a_picture_does_not_cost_the_text(self, desk: Desk) -> None:
+    def test_a_changed_byte_in_a_picture_does_not_lose_the_text(self, desk: Desk) -> None:
         picture = b"\x89PNG" + os.urandom(64)
         data = docx(SENTENCE, extra={"word/media/image1.png": picture})
         assert picture in data
@@ -737,7 +739,7 @@ HOSTILE_SAMPLES = {
 class TestHostileFiles:
     @pytest.mark.parametrize("name", HOSTILE_SAMPLES)
     def test_a_hostile_file_is_read_or_refused_within_its_limits(self, desk: Desk, name: str) -> None:
-        with suppress(Permanent):  # also `too_slow`: the limit is kept by killing the process
+        with suppress(Permanent):  # also `too_slow`: killing the process enforces the limit
             found = desk(name, HOSTILE_SAMPLES[name], ReadLimits(seconds=30, memory=512 * MIB))
             assert len(found.text) < MIB
             assert "root:" not in found.text
@@ -750,7 +752,7 @@ class TestHostileFiles:
     def test_a_zip_bomb_is_refused(self, desk: Desk) -> None:
         assert code(lambda: desk("bomb.docx", HOSTILE_SAMPLES["bomb.docx"])) == "too_large"
 
-    def test_what_is_embedded_is_not_opened(self, desk: Desk) -> None:
+    def test_embedded_archives_are_not_opened(self, desk: Desk) -> None:
         assert desk("nested.docx", HOSTILE_SAMPLES["nested.docx"]).text == SENTENCE
 
     @pytest.mark.skipif(not GOOD, reason="the collection of real documents is not here")
@@ -765,7 +767,7 @@ class TestHostileFiles:
         assert set(unread.values()) <= {"no_text", "reader_failed"}
 
     @pytest.mark.skipif(not HOSTILE, reason="the collection of hostile documents is not here")
-    def test_no_hostile_document_does_harm(self, readers: Sandbox) -> None:
+    def test_hostile_documents_are_read_or_refused_safely(self, readers: Sandbox) -> None:
         codes = set()
         for path in HOSTILE:
             try:

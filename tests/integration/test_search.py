@@ -1,4 +1,4 @@
-"""All channels together: what is found, how each channel saw it, and what is never shown."""
+"""Hybrid search finds texts through all channels, reports each channel, and never shows hidden documents."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def names(rig: Rig, query: str, limit: int = 10) -> list[str]:
     return [hit.name for hit in rig.library.searcher.search(rig.base, query, limit)]
 
 
-def test_a_text_that_shares_no_word_with_the_question_is_found_through_the_name_that_links_it(
+def test_a_text_without_a_word_of_the_query_is_found_through_a_linking_name(
     open_rig: Callable[..., Rig],
 ) -> None:
     rig = open_rig(SEA)
@@ -58,7 +58,7 @@ def test_a_text_that_shares_no_word_with_the_question_is_found_through_the_name_
     assert "island.md" in names(rig, "who signed the harbour charter", 3)
 
 
-def test_each_hit_tells_how_every_channel_saw_it(open_rig: Callable[..., Rig]) -> None:
+def test_each_hit_has_its_rank_in_every_channel(open_rig: Callable[..., Rig]) -> None:
     rig = open_rig(SEA)
     best = rig.library.searcher.search(rig.base, "nylon rope and its load")[0]
     assert best.name == "ropes.md"
@@ -68,7 +68,7 @@ def test_each_hit_tells_how_every_channel_saw_it(open_rig: Callable[..., Rig]) -
     assert SEA["ropes.md"][best.start : best.end] == best.text
 
 
-def test_the_order_in_which_documents_came_does_not_matter(
+def test_the_order_of_adding_documents_does_not_change_results(
     open_rig: Callable[..., Rig],
 ) -> None:
     rig = open_rig(SEA)
@@ -86,7 +86,7 @@ def test_the_order_in_which_documents_came_does_not_matter(
 
 
 @pytest.mark.parametrize("kinds", [("vector",), ("fulltext",), ("fulltext", "graph"), ("vector", "fulltext")])
-def test_a_base_is_searched_with_the_indexes_it_has(open_rig: Callable[..., Rig], kinds: tuple[str, ...]) -> None:
+def test_search_uses_the_indexes_of_the_base(open_rig: Callable[..., Rig], kinds: tuple[str, ...]) -> None:
     rig = open_rig(SEA, indexes=kinds)
     assert names(rig, "nylon rope load", 1) == ["ropes.md"]
     assert set(rig.library.searcher.compare_channels(rig.base, "nylon rope load")) == {*kinds, "hybrid"}
@@ -108,13 +108,13 @@ def test_a_base_is_searched_with_the_indexes_it_has(open_rig: Callable[..., Rig]
         "NEAR(a b)",
     ],
 )
-def test_no_query_is_an_error(open_rig: Callable[..., Rig], query: str) -> None:
+def test_unusual_queries_raise_no_error(open_rig: Callable[..., Rig], query: str) -> None:
     rig = open_rig(SEA)
     rig.library.searcher.compare_channels(rig.base, query)
     assert len(names(rig, "nylon rope load")) > 0
 
 
-def test_an_empty_base_finds_nothing(open_rig: Callable[..., Rig]) -> None:
+def test_a_search_in_an_empty_base_returns_no_hits(open_rig: Callable[..., Rig]) -> None:
     rig = open_rig({})
     assert names(rig, "anything") == []
 
@@ -128,7 +128,7 @@ def test_another_base_is_never_searched(open_rig: Callable[..., Rig]) -> None:
     } == {}
 
 
-def test_while_channels_serve_two_generations_only_the_newer_is_shown(open_rig: Callable[..., Rig]) -> None:
+def test_hits_never_mix_two_generations_of_a_document(open_rig: Callable[..., Rig]) -> None:
     rig = open_rig(SEA)
     rig.put("ropes.md", "# Ropes\n\nSteel wire does not stretch and does not rot, but it rusts under load.\n")
     seen: list[int] = []
@@ -149,12 +149,12 @@ def test_a_deleted_document_is_found_by_no_channel(open_rig: Callable[..., Rig])
         assert "island.md" not in [hit.name for hit in hits]
 
 
-def test_who_remembers_the_owners_of_chunks_finds_what_one_finds_who_reads_them(
+def test_search_with_cached_chunk_owners_finds_the_same_as_without(
     open_rig: Callable[..., Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "RELOAD_THRESHOLD", 1)
     rig = open_rig(SEA)
-    other = Library(rig.store, Settings(data=str(tmp_path / "blobs"))).searcher  # nobody tells its copies of a change
+    other = Library(rig.store, Settings(data=str(tmp_path / "blobs"))).searcher  # receives no notification of changes
 
     def found() -> set[str]:
         shown = set()
@@ -174,12 +174,12 @@ def test_who_remembers_the_owners_of_chunks_finds_what_one_finds_who_reads_them(
         assert found() == SEA.keys() - {"island.md"}
     rig.sweep()
     assert found() == SEA.keys() - {"island.md"}
-    for number in range(4):  # the first of them are few enough to be read one by one
+    for number in range(4):  # the first ones are few enough to be read one by one
         rig.index(f"knot-{number}.md", f"# Knot {number}\n\nA knot number {number} holds its load.\n")
         assert found() == {*SEA, *(f"knot-{one}.md" for one in range(number + 1))} - {"island.md"}
 
 
-def test_only_the_documents_that_were_named_are_searched(open_rig: Callable[..., Rig]) -> None:
+def test_a_search_within_documents_finds_no_others(open_rig: Callable[..., Rig]) -> None:
     rig = open_rig(SEA)
     question = "who signed the harbour charter"
     ids = {name: rig.library.items.find(rig.base, name).id for name in SEA}
@@ -190,9 +190,7 @@ def test_only_the_documents_that_were_named_are_searched(open_rig: Callable[...,
     assert rig.library.searcher.search(rig.base, question, documents=[987_654]) == []
 
 
-def test_vectors_of_another_model_are_not_compared_with_a_query_of_this_one(
-    open_rig: Callable[..., Rig], tmp_path: Path
-) -> None:
+def test_a_query_is_not_compared_with_vectors_of_another_model(open_rig: Callable[..., Rig], tmp_path: Path) -> None:
     class Renamed(OfflineProvider):
         version = "another"
 
@@ -206,7 +204,7 @@ def test_vectors_of_another_model_are_not_compared_with_a_query_of_this_one(
 
 
 @pytest.mark.parametrize("chosen", [{"fulltext"}, {"vector"}, {"graph"}, {"fulltext", "vector"}, {"vector", "graph"}])
-def test_only_the_channels_that_were_named_are_asked(open_rig: Callable[..., Rig], chosen: set[str]) -> None:
+def test_a_search_with_selected_channels_uses_no_others(open_rig: Callable[..., Rig], chosen: set[str]) -> None:
     rig = open_rig(SEA)
     found = rig.library.searcher.search(rig.base, "Grey Island lighthouse", channels=chosen)
     assert found

@@ -1,4 +1,4 @@
-"""Both stages of erasing on plain SQLite files: what each removes, what prevents it, and what a failure leaves."""
+"""Both stages of erasing SQLite files remove deleted rows, wait for readers and writers, and survive a full disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOST = b"lost"
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """Open as our dialect does."""
+    """Open a connection with the settings of our dialect."""
     raw = sqlite3.connect(path, isolation_level=None, timeout=0)
     raw.execute("PRAGMA secure_delete=ON")
     raw.execute("PRAGMA synchronous=OFF")
@@ -31,7 +31,7 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def fill(path: Path, seed: int = 1) -> None:
-    """Write documents of words in no order, and delete every other one now and then, so that pages split and merge."""
+    """Write words in random order and delete documents in between, so that pages split and merge."""
     chance = random.Random(seed)
     with closing(opened(path)) as raw:
         raw.execute("PRAGMA journal_mode=WAL")
@@ -54,7 +54,7 @@ def fill(path: Path, seed: int = 1) -> None:
 
 
 def fill_without_splits(path: Path) -> None:
-    """Write a few short rows, which stay where they are, and delete some of them."""
+    """Write a few short rows, which cause no page split, and delete some of them."""
     with closing(opened(path)) as raw:
         raw.execute("PRAGMA journal_mode=WAL")
         raw.execute("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT)")
@@ -74,7 +74,7 @@ def fill_without_splits(path: Path) -> None:
 
 
 def left(path: Path) -> int:
-    """Count what is left of the deleted words, in every file of the folder."""
+    """Count the deleted words that remain in the files of the folder."""
     return sum(file.read_bytes().count(LOST) for file in path.parent.iterdir() if file.is_file())
 
 
@@ -91,18 +91,15 @@ def whole(path: Path) -> bool:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A database in which a copy of a deleted row is left after the first stage."""
+    """A database that still contains a copy of a deleted row after the first stage."""
     path = tmp_path / "some.db"
     fill(path, 3)
     return path
 
 
-# ---------------------------------------------------------------- what goes
-
-
-def test_without_page_splits_the_first_stage_leaves_no_byte(tmp_path: Path) -> None:
+def test_without_page_splits_the_first_stage_erases_every_byte(tmp_path: Path) -> None:
     path = tmp_path / "some.db"
-    with closing(opened(path)) as held:  # else the last connection to close would remove the log
+    with closing(opened(path)) as held:  # otherwise closing the last connection would remove the log
         fill_without_splits(path)
         held.execute("SELECT count(*) FROM words").fetchall()
         assert left(path) > 0
@@ -111,7 +108,7 @@ def test_without_page_splits_the_first_stage_leaves_no_byte(tmp_path: Path) -> N
         assert log_size(path) == 0
 
 
-def test_copies_of_page_splits_go_with_the_second_stage(tmp_path: Path) -> None:
+def test_the_second_stage_erases_copies_left_by_page_splits(tmp_path: Path) -> None:
     after_first = 0
     for seed in range(6):
         path = tmp_path / str(seed) / "some.db"
@@ -122,10 +119,10 @@ def test_copies_of_page_splits_go_with_the_second_stage(tmp_path: Path) -> None:
         assert compact(path, nullcontext, None) is None
         assert left(path) == 0
         assert whole(path)
-    assert after_first > 0  # else SQLite overwrites more than it did, and the second stage may not be needed
+    assert after_first > 0  # if this fails, SQLite overwrites more than before, and the second stage may be unnecessary
 
 
-def test_words_go_from_a_full_text_table_in_portions_while_others_write(
+def test_a_full_text_table_is_erased_in_batches_while_others_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secure_delete, "FTS_MERGE_PAGES", 1)
@@ -158,10 +155,10 @@ def test_words_go_from_a_full_text_table_in_portions_while_others_write(
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="shows open files on Linux only")
-def test_the_temporary_file_of_vacuum_has_living_rows_only_and_no_name(
+def test_the_temporary_file_of_vacuum_is_unlinked_and_has_only_live_rows(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite removes the name of the file when it creates it; only its descriptor shows what is in it."""
+    """SQLite unlinks the temporary file when it creates it; only the descriptor shows its content."""
     assert overwrite(path, nullcontext, ()) is None
     assert left(path) > 0
     connect, seen = secure_delete._connect, b""
@@ -176,7 +173,7 @@ def test_the_temporary_file_of_vacuum_has_living_rows_only_and_no_name(
 
     def watched(path: Path) -> sqlite3.Connection:
         raw = connect(path)
-        raw.execute("PRAGMA cache_size=5")  # so that pages are written to the temporary file early
+        raw.execute("PRAGMA cache_size=5")  # makes SQLite write pages to the temporary file early
         raw.set_progress_handler(look, 200)
         return raw
 
@@ -187,15 +184,12 @@ def test_the_temporary_file_of_vacuum_has_living_rows_only_and_no_name(
     assert left(path) == 0
 
 
-def test_a_table_that_is_gone_needs_no_merge(path: Path) -> None:
+def test_a_dropped_table_needs_no_merge(path: Path) -> None:
     assert overwrite(path, nullcontext, ["dropped"]) is None
 
 
-# ---------------------------------------------------------------- what prevents it
-
-
 @pytest.mark.parametrize("stage", ["overwrite", "compact"])
-def test_a_reader_prevents_either_stage_and_is_not_blocked(path: Path, stage: str) -> None:
+def test_a_reader_postpones_either_stage_and_is_not_blocked(path: Path, stage: str) -> None:
     def run() -> Obstacle | None:
         return overwrite(path, nullcontext, ()) if stage == "overwrite" else compact(path, nullcontext, None)
 
@@ -213,15 +207,15 @@ def test_a_reader_prevents_either_stage_and_is_not_blocked(path: Path, stage: st
         assert log_size(path) == 0
 
 
-def test_a_reader_who_comes_during_vacuum_is_waited_for(path: Path) -> None:
-    """The log of VACUUM has all living rows; it is truncated as soon as the reader has ended."""
+def test_truncating_the_log_waits_for_a_reader_that_came_during_vacuum(path: Path) -> None:
+    """The log of VACUUM contains all live rows; it is truncated when the reader ends."""
     turns = 0
     with closing(opened(path)) as reader:
 
         def turn() -> nullcontext[None]:
             nonlocal turns
             turns += 1
-            if turns == 2:  # the first truncated the log, the second is that of VACUUM
+            if turns == 2:  # turn 1 truncates the log, turn 2 is VACUUM
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM words").fetchall()
             if turns == 5:
@@ -233,7 +227,7 @@ def test_a_reader_who_comes_during_vacuum_is_waited_for(path: Path) -> None:
     assert left(path) == 0
 
 
-def test_another_program_that_writes_prevents_both(path: Path) -> None:
+def test_another_writing_process_postpones_both_stages(path: Path) -> None:
     with closing(opened(path)) as other:
         other.execute("CREATE VIRTUAL TABLE texts USING fts5(body)")
         other.execute("BEGIN IMMEDIATE")
@@ -252,7 +246,7 @@ sys.stdin.read()
 """
 
 
-def test_two_processes_do_not_erase_at_once(path: Path) -> None:
+def test_two_processes_do_not_erase_concurrently(path: Path) -> None:
     command = [sys.executable, "-c", HOLDS, str(path.with_name("some.db-erase"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -264,7 +258,7 @@ def test_two_processes_do_not_erase_at_once(path: Path) -> None:
     assert compact(path, nullcontext, None) is None
 
 
-def test_a_database_that_is_too_large_is_left_alone(path: Path) -> None:
+def test_a_database_above_the_size_limit_is_not_compacted(path: Path) -> None:
     with closing(opened(path)) as raw:
         raw.execute("VACUUM")
     size = path.stat().st_size
@@ -272,15 +266,13 @@ def test_a_database_that_is_too_large_is_left_alone(path: Path) -> None:
     assert compact(path, nullcontext, size) is None
 
 
-def test_a_disk_without_room_is_not_filled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_fill_a_disk_without_space(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = path.stat().st_size
     for free, told in ((size, Obstacle.NO_SPACE), (3 * size, None)):
         usage = SimpleNamespace(free=free)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
         assert compact(path, nullcontext, None) is told
 
-
-# ---------------------------------------------------------------- a full disk
 
 ON_A_SMALL_DISK = """
 import os, shutil, subprocess, sys
@@ -309,7 +301,7 @@ with sqlite3.connect(path) as held:
 """
 
 
-def test_vacuum_on_a_full_disk_changes_nothing_and_gives_its_space_back(path: Path, tmp_path: Path) -> None:
+def test_vacuum_on_a_full_disk_changes_nothing_and_frees_its_space(path: Path, tmp_path: Path) -> None:
     assert overwrite(path, nullcontext, ()) is None
     assert left(path) > 0
     (tmp_path / "disk").mkdir()

@@ -1,4 +1,4 @@
-"""Sitemaps from a real server on loopback: which pages they come to, and what is left out."""
+"""Sitemaps from a real server on loopback: which pages they list, and which are skipped."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TestLists:
             complete=True,
         )
 
-    def test_lists_of_lists_are_followed_also_packed_and_as_plain_text(self, site: Site) -> None:
+    def test_sitemap_indexes_are_followed_also_compressed_and_as_plain_text(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(index("/one.xml.gz", "/two.txt", "/sitemap.xml")))
         site.says("/one.xml.gz", reply(gzip.compress(urlset("/a")), mime="application/gzip"))
         site.says("/two.txt", reply(f"\ufeff{site.url('/b')}\r\n\r\n{site.url('/c')}\n".encode(), mime="text/plain"))
@@ -89,7 +89,7 @@ class TestLists:
         assert expansion.complete
         assert len(site.targets) == 4  # robots.txt, and each list once
 
-    def test_pages_elsewhere_are_left_out_unless_allowed(self, site: Site) -> None:
+    def test_pages_on_other_hosts_are_skipped_unless_allowed(self, site: Site) -> None:
         site.says(
             "/sitemap.xml",
             xml(urlset("/a", f"http://other.test:{site.port}/b", "ftp://x/", f"http://127.0.0.2:{site.port}/c")),
@@ -101,7 +101,7 @@ class TestLists:
         options: dict[str, Any] = {"hosts": frozenset({"other.test"}), "resolve": lambda _: ["127.0.0.1"]}
         assert len(expanded(site, **options).pages) == 2
 
-    def test_pages_with_secrets_in_their_addresses_are_left_out_because_addresses_are_stored(self, site: Site) -> None:
+    def test_pages_with_secrets_in_their_addresses_are_skipped(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset("/a?page=2", "/b?token=swordfish")))
         expansion = expanded(site)
         assert pages(expansion, site) == ["/a?page=2"]
@@ -109,7 +109,7 @@ class TestLists:
         assert "swordfish" not in str(expansion)
         assert expansion.complete
 
-    def test_a_part_that_cannot_be_read_leaves_the_rest_and_is_told(self, site: Site) -> None:
+    def test_an_unreadable_part_is_reported_and_the_rest_is_kept(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(index("/gone.xml", "/one.xml", "/page.html", "/bad.gz")))
         site.says("/one.xml", xml(urlset("/a")))
         site.says("/page.html", reply(b"<!doctype html><p>no sitemap"))
@@ -139,32 +139,32 @@ class TestLists:
             gzip.compress(b"x", mtime=0)[:-4],
         ],
     )
-    def test_what_is_no_sitemap_is_refused(self, site: Site, body: bytes) -> None:
+    def test_an_invalid_sitemap_is_refused(self, site: Site, body: bytes) -> None:
         site.says("/sitemap.xml", xml(body))
         refused(site, "not_a_sitemap")
         assert site.targets == ["/robots.txt", "/sitemap.xml"]
 
-    def test_a_sitemap_that_is_gone_is_told(self, site: Site) -> None:
+    def test_a_missing_sitemap_is_an_error(self, site: Site) -> None:
         refused(site, "page_gone")
 
-    def test_an_empty_sitemap_lists_nothing(self, site: Site) -> None:
+    def test_an_empty_sitemap_lists_no_pages(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset()))
         assert expanded(site) == Expansion(pages=(), skipped=(), complete=True)
 
 
 class TestLimits:
-    def test_pages(self, site: Site) -> None:
+    def test_the_number_of_pages_is_limited(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset(*(f"/{number}" for number in range(30)))))
         expansion = expanded(site, limits=SitemapLimits(pages=10))
         assert len(expansion.pages) == 10
         assert not expansion.complete
         assert "too_many" in left(expansion, site).values()
 
-    def test_depth_and_files(self, site: Site) -> None:
+    def test_the_depth_and_number_of_sitemaps_are_limited(self, site: Site) -> None:
         for number in range(10):
             site.says(f"/{number}.xml", xml(index(f"/{number + 1}.xml", f"/{number + 1}.xml?other")))
         expansion = expanded(site, "/0.xml", limits=SitemapLimits(depth=3))
-        assert len(site.targets) == 1 + 1 + 2 + 2  # robots.txt, and three levels; the others are not there
+        assert len(site.targets) == 1 + 1 + 2 + 2  # robots.txt and three levels; the other lists do not exist
         assert left(expansion, site)["/3.xml"] == "too_deep"
         site.asked.clear()
         expansion = expanded(site, "/0.xml", limits=SitemapLimits(depth=100, files=4))
@@ -172,19 +172,19 @@ class TestLimits:
         assert "too_many" in left(expansion, site).values()
         assert not expansion.complete
 
-    def test_a_list_that_names_itself_ends(self, site: Site) -> None:
+    def test_a_sitemap_index_that_contains_itself_terminates(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(index("/sitemap.xml", "/sitemap.xml#x", "/other.xml")))
         site.says("/other.xml", xml(index("/sitemap.xml")))
         assert expanded(site).complete
         assert len(site.targets) == 3
 
-    def test_bytes_also_unpacked(self, site: Site) -> None:
+    def test_bytes_are_also_limited_after_decompression(self, site: Site) -> None:
         bomb = gzip.compress(urlset() + b" " * (8 << 20))
         site.says("/sitemap.xml", reply(bomb, mime="application/gzip"))
         assert len(bomb) < 1 << 16
         refused(site, "too_large", limits=SitemapLimits(bytes=1 << 20))
 
-    def test_bytes_of_all_together(self, site: Site) -> None:
+    def test_the_total_bytes_are_limited(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(index("/1.xml", "/2.xml", "/3.xml")))
         for number in (1, 2, 3):
             site.says(f"/{number}.xml", xml(urlset(f"/{number}") + b" " * 1000))
@@ -192,11 +192,11 @@ class TestLimits:
         assert pages(expansion, site) == ["/1", "/2"]
         assert left(expansion, site) == {"/3.xml": "too_large"}
 
-    def test_time_of_all_together(self, site: Site) -> None:
+    def test_the_total_time_is_limited(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset("/a")))
         refused(site, "too_slow", Transient, limits=SitemapLimits(seconds=0))
 
-    def test_a_long_word_does_not_keep_us_busy(self, site: Site) -> None:
+    def test_a_long_comment_is_parsed_in_bounded_time(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset() + b"<!--" + b"x" * (16 << 20) + b"-->"))
         began = time.process_time()
         assert expanded(site).complete
@@ -204,7 +204,7 @@ class TestLimits:
 
 
 class TestRobots:
-    def test_pages_and_lists_that_programs_shall_not_read_are_left_out(self, site: Site) -> None:
+    def test_pages_and_lists_disallowed_by_robots_txt_are_skipped(self, site: Site) -> None:
         site.says("/robots.txt", reply(b"User-agent: *\nDisallow: /private", mime="text/plain"))
         site.says("/sitemap.xml", xml(index("/private.xml", "/open.xml")))
         site.says("/open.xml", xml(urlset("/a", "/private/b")))
@@ -213,18 +213,18 @@ class TestRobots:
         assert left(expansion, site) == {"/private.xml": "robots_refuse", "/private/b": "robots_refuse"}
         assert site.targets == ["/robots.txt", "/sitemap.xml", "/open.xml"]
 
-    def test_a_sitemap_that_programs_shall_not_read_is_not_read(self, site: Site) -> None:
+    def test_a_sitemap_disallowed_by_robots_txt_is_not_fetched(self, site: Site) -> None:
         site.says("/robots.txt", reply(b"User-agent: Holdfast\nDisallow: /", mime="text/plain"))
         refused(site, "robots_refuse")
         assert site.targets == ["/robots.txt"]
 
     @pytest.mark.parametrize("status", [500, 503, 429])
-    def test_rules_that_cannot_be_had_now_allow_nothing(self, site: Site, status: int) -> None:
+    def test_nothing_is_fetched_while_robots_txt_is_unavailable(self, site: Site, status: int) -> None:
         site.says("/robots.txt", reply(b"", status=status))
         refused(site, "server_busy", Transient)
         assert site.targets == ["/robots.txt"]
 
-    def test_rules_of_another_host_that_cannot_be_had_are_asked_for_once(self, site: Site) -> None:
+    def test_an_unavailable_robots_txt_of_another_host_is_requested_once(self, site: Site) -> None:
         other = f"http://other.test:{site.port}"
         site.answers["/robots.txt"] = lambda request: [
             reply(b"", status=503 if request.headers["host"].startswith("other") else 404)

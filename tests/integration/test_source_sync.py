@@ -1,4 +1,4 @@
-"""Folders, pages and sitemaps as sources: what changed is brought, and nothing else is touched or paid for."""
+"""Folders, pages and sitemaps as sources: a refresh applies changes and neither touches nor pays for anything else."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def books(tmp_path: Path) -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file as it would lie there for a while already, so that its stamp can be trusted."""
+    """Write a file with an old modification time, so that its stamp is trusted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     moment = time.time() - 3600 + len(text) / 1000
@@ -81,10 +81,7 @@ def paths(rig: Rig, item: int) -> list[str]:
     return sorted(path(one.item.id) for one in tree)
 
 
-# -------------------------------------------------------------------- folders
-
-
-def test_a_folder_becomes_items_with_nested_folders_and_all_is_found(rig: Rig, books: Path) -> None:
+def test_a_folder_becomes_nested_items_and_all_files_are_found(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     assert paths(rig, item) == ["books", "books/deep", "books/deep/er", "books/deep/er/stones.md", "books/whales.md"]
     assert rig.library.items.status(rig.base, item) is Status.SUCCESS
@@ -101,7 +98,7 @@ def test_equal_files_of_a_folder_are_separate_items(rig: Rig, tmp_path: Path) ->
     audit(rig)
 
 
-def test_a_second_look_touches_no_unchanged_row(rig: Rig, books: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_refresh_touches_no_unchanged_row(rig: Rig, books: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.sources.folder.COARSE_NS", -(10**18))  # every stamp is trusted
     item = shelve(rig, books)
 
@@ -128,7 +125,7 @@ def test_a_second_look_touches_no_unchanged_row(rig: Rig, books: Path, monkeypat
     assert [hit.generation for hit in rig.find("krill")] == [1]
 
 
-def test_a_look_adds_what_is_new_changes_what_changed_and_removes_what_left(rig: Rig, books: Path) -> None:
+def test_a_refresh_adds_new_files_updates_changed_ones_and_removes_missing_ones(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     write(books / "whales.md", "# Whales\n\nThe sperm whale eats squid, and dives for an hour.\n")
     write(books / "new" / "sand.md", "# Sand\n\nQuartz is common.\n")
@@ -140,14 +137,14 @@ def test_a_look_adds_what_is_new_changes_what_changed_and_removes_what_left(rig:
     audit(rig)
 
 
-def test_a_file_that_was_only_touched_is_read_and_not_indexed_again(rig: Rig, books: Path) -> None:
+def test_a_file_with_only_a_new_timestamp_is_read_but_not_indexed_again(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     os.utime(books / "whales.md")
     look(rig, item)
     assert [hit.generation for hit in rig.find("krill")] == [1]
 
 
-def test_a_file_that_becomes_a_folder_and_a_folder_that_becomes_a_file(rig: Rig, books: Path) -> None:
+def test_a_refresh_handles_a_file_replaced_by_a_folder_and_vice_versa(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     (books / "whales.md").unlink()
     write(books / "whales.md" / "blue.md", "# Blue\n\nIt eats krill.\n")
@@ -160,20 +157,20 @@ def test_a_file_that_becomes_a_folder_and_a_folder_that_becomes_a_file(rig: Rig,
     audit(rig)
 
 
-def test_a_folder_that_is_not_there_deletes_nothing_and_is_tried_again(rig: Rig, books: Path, clock: FakeClock) -> None:
+def test_a_missing_source_folder_deletes_nothing_and_is_retried(rig: Rig, books: Path, clock: FakeClock) -> None:
     item = shelve(rig, books)
     books.rename(books.with_name("elsewhere"))
     rig.library.operations.refresh(rig.base, [item])
     rig.work()
     assert len(rig.find("krill")) == 1
-    assert rig.library.items.status(rig.base, item) is Status.INDEXING  # it waits
+    assert rig.library.items.status(rig.base, item) is Status.INDEXING  # waiting for the next attempt
     books.with_name("elsewhere").rename(books)
     clock.advance(timedelta(hours=2))
     rig.work()
     assert rig.library.items.status(rig.base, item) is Status.SUCCESS
 
 
-def test_a_file_that_cannot_be_read_is_a_failed_item_until_it_can(
+def test_an_unreadable_file_is_a_failed_item_until_it_becomes_readable(
     rig: Rig, books: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(root: Path, path: str, limits: FolderLimits) -> object:
@@ -194,19 +191,19 @@ def test_a_file_that_cannot_be_read_is_a_failed_item_until_it_can(
     assert rig.library.items.status(rig.base, item) is Status.SUCCESS
 
 
-def test_reindex_of_a_folder_looks_again_and_indexes_also_what_did_not_change(rig: Rig, books: Path) -> None:
+def test_reindexing_a_folder_refreshes_it_and_also_indexes_unchanged_files(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     write(books / "sand.md", "# Sand\n\nQuartz is common.\n")
     (reply,) = rig.library.operations.reindex(rig.base, [item])
     assert reply.accepted
-    assert len(rig.find("krill")) == 1  # nothing is wiped first
+    assert len(rig.find("krill")) == 1  # the old content stays served
     rig.work()
     assert [hit.generation for hit in rig.find("krill")] == [2]
     assert [hit.generation for hit in rig.find("granite")] == [2]
     assert len(rig.find("quartz")) == 1
 
 
-def test_reindex_of_a_nested_folder_looks_only_there(rig: Rig, books: Path) -> None:
+def test_reindexing_a_nested_folder_refreshes_only_that_folder(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     deep = next(one.item.id for one in rig.library.items.tree(rig.base, item) if one.item.name == "deep")
     write(books / "deep" / "sand.md", "# Sand\n\nQuartz is common.\n")
@@ -239,7 +236,7 @@ def test_no_child_is_created_under_a_folder_that_is_being_deleted(
     audit_quiet(rig)
 
 
-def test_a_look_that_was_taken_over_brings_nothing_old(
+def test_a_refresh_that_lost_its_lease_cannot_write_old_content(
     rig: Rig, books: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = shelve(rig, books)
@@ -263,7 +260,7 @@ def test_a_look_that_was_taken_over_brings_nothing_old(
     assert [len(rig.find(word)) for word in ("squid", "plankton")] == [0, 1]
 
 
-def test_a_deleted_folder_leaves_nothing(rig: Rig, books: Path) -> None:
+def test_a_deleted_folder_leaves_no_rows(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     rig.library.remover.delete(rig.base, [item])
     assert rig.find("krill") == []
@@ -276,7 +273,7 @@ def test_a_deleted_folder_leaves_nothing(rig: Rig, books: Path) -> None:
     audit_quiet(rig)
 
 
-def test_a_source_is_looked_at_again_when_its_time_has_come(rig: Rig, books: Path, clock: FakeClock) -> None:
+def test_a_source_is_refreshed_when_its_interval_has_passed(rig: Rig, books: Path, clock: FakeClock) -> None:
     upload = Upload("books", kind=ItemKind.DIRECTORY, source=str(books), every=3600)
     rig.library.adder.add(rig.base, [upload])
     rig.work()
@@ -289,10 +286,7 @@ def test_a_source_is_looked_at_again_when_its_time_has_come(rig: Rig, books: Pat
     rig.work()
     assert len(rig.find("quartz")) == 1
     rig.library.sweep(100)
-    assert rig.worker.run_next(1) == 0  # and not again before its time
-
-
-# -------------------------------------------------------------------- pages
+    assert rig.worker.run_next(1) == 0  # not again before its interval has passed
 
 
 def page(text: str, *headers: bytes) -> bytes:
@@ -302,20 +296,20 @@ def page(text: str, *headers: bytes) -> bytes:
     return b"\r\n".join(head) + b"\r\n\r\n" + body
 
 
-def test_a_page_is_fetched_and_found_and_unchanged_costs_nothing(rig: Rig) -> None:
+def test_a_page_is_fetched_and_found_and_an_unchanged_page_is_not_indexed_again(rig: Rig) -> None:
     with Site() as site:
         site.says("/whales", page("The blue whale eats krill.", b'ETag: "1"'))
         (reply,) = rig.library.adder.add(rig.base, [Upload("whales", kind=ItemKind.URL, source=site.url("/whales"))])
         assert reply.item is not None
         rig.work()
         assert [hit.name for hit in rig.find("krill")] == ["whales"]
-        assert rig.find("lighthouses") == []  # the menu is not what the page is about
+        assert rig.find("lighthouses") == []  # the menu is not part of the main text
         assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
         site.says("/whales", b'HTTP/1.1 304 Not Modified\r\nETag: "1"\r\n\r\n')
         look(rig, reply.item)
         assert site.asked[-1].headers["if-none-match"] == '"1"'
         assert [hit.generation for hit in rig.find("krill")] == [1]
-        site.says("/whales", page("The blue whale eats krill.", b'ETag: "2"'))  # the same bytes under another tag
+        site.says("/whales", page("The blue whale eats krill.", b'ETag: "2"'))  # the same bytes with another ETag
         look(rig, reply.item)
         assert [hit.generation for hit in rig.find("krill")] == [1]
         site.says("/whales", page("The sperm whale eats squid."))
@@ -324,7 +318,7 @@ def test_a_page_is_fetched_and_found_and_unchanged_costs_nothing(rig: Rig) -> No
     audit(rig)
 
 
-def test_a_page_that_is_gone_keeps_what_was_indexed_and_says_so(rig: Rig) -> None:
+def test_a_page_that_no_longer_exists_keeps_its_content_and_is_degraded(rig: Rig) -> None:
     with Site() as site:
         site.says("/whales", page("The blue whale eats krill."))
         (reply,) = rig.library.adder.add(rig.base, [Upload("whales", kind=ItemKind.URL, source=site.url("/whales"))])
@@ -348,7 +342,7 @@ def test_a_page_in_a_private_network_is_refused(rig: Rig) -> None:
     assert rig.library.items.status(rig.base, reply.item) is Status.FAILED
 
 
-def test_a_deleted_page_leaves_nothing(rig: Rig) -> None:
+def test_a_deleted_page_leaves_no_rows(rig: Rig) -> None:
     with Site() as site:
         site.says("/whales", page("The blue whale eats krill."))
         (reply,) = rig.library.adder.add(rig.base, [Upload("whales", kind=ItemKind.URL, source=site.url("/whales"))])
@@ -363,16 +357,13 @@ def test_a_deleted_page_leaves_nothing(rig: Rig) -> None:
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- sitemaps
-
-
 def sitemap(site: Site, *targets: str, modified: str = "2026-01-01") -> bytes:
     urls = "".join(f"<url><loc>{site.url(target)}</loc><lastmod>{modified}</lastmod></url>" for target in targets)
     body = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{urls}</urlset>'.encode()
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
-def test_a_sitemap_becomes_pages_and_follows_them(rig: Rig) -> None:
+def test_a_sitemap_becomes_pages_and_a_refresh_follows_its_changes(rig: Rig) -> None:
     with Site() as site:
         site.says("/robots.txt", b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         site.says("/a", page("The blue whale eats krill."))
@@ -385,7 +376,7 @@ def test_a_sitemap_becomes_pages_and_follows_them(rig: Rig) -> None:
         assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
         assert [len(rig.find(word)) for word in ("krill", "granite")] == [1, 1]
         asked = len(site.asked)
-        look(rig, reply.item)  # the dates are the same: no page is asked for
+        look(rig, reply.item)  # the dates are unchanged: no page is requested
         assert {one.target for one in site.asked[asked:]} == {"/robots.txt", "/sitemap.xml"}
         site.says("/a", page("The sperm whale eats squid."))
         site.says("/sitemap.xml", sitemap(site, "/a", modified="2026-02-02"))
@@ -394,13 +385,13 @@ def test_a_sitemap_becomes_pages_and_follows_them(rig: Rig) -> None:
     audit(rig)
 
 
-def test_what_was_uploaded_cannot_be_looked_for_again(rig: Rig) -> None:
+def test_an_uploaded_document_cannot_be_refreshed(rig: Rig) -> None:
     rig.put("note.md", "krill")
     with pytest.raises(BadRequest, match="was uploaded"):
         rig.library.operations.refresh(rig.base, [rig.library.items.find(rig.base, "note.md").id])
 
 
-def test_asking_for_all_below_a_container_asks_each(rig: Rig, books: Path) -> None:
+def test_a_request_for_a_container_applies_to_each_document_below_it(rig: Rig, books: Path) -> None:
     item = shelve(rig, books)
     (reply,) = rig.library.operations.request(rig.base, [item], Action.FORCE)
     assert reply.accepted

@@ -1,4 +1,4 @@
-"""The cards of a whole base: one set at a time, each question once, and nothing of what is not served."""
+"""Study cards of a base: one set at a time, each question once, and only from served content."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.support.clock import FakeClock
 
 FIRST = sections(6)
-SECOND = sections(8)  # asks again what the first asks, and two more
+SECOND = sections(8)  # repeats the questions of the first and adds two
 SHRIMP = "# Shrimp\n\nThe shrimp of part 50 is pink, and it swims near the coast of the island in the north.\n"
 
 
@@ -70,7 +70,7 @@ def slot(rig: QuestionRig) -> Slot:
 
 
 def interrupted(rig: QuestionRig, at: str, act: Callable[[], None]) -> None:
-    """Work on what is queued; when a build of cards tells this stage, something happens, once."""
+    """Process queued work, and call `act` once when a build of cards reports this stage."""
     done: list[str] = []
     worker = rig.hire("interrupted")
     note = worker.heartbeat.record_progress
@@ -86,18 +86,13 @@ def interrupted(rig: QuestionRig, at: str, act: Callable[[], None]) -> None:
     assert done, f"no build came to {at!r}"
 
 
-# -------------------------------------------------------------------- a set
-
-
-def test_a_base_without_cards_says_so(rig: QuestionRig) -> None:
+def test_a_base_without_cards_reports_no_cards(rig: QuestionRig) -> None:
     assert rig.cards.status(rig.base) == NO_CARDS
     assert rig.cards.page(rig.base, limit=None) == []
     assert rig.cards.cancel(rig.base).verdict is Verdict.REJECTED
 
 
-def test_cards_of_all_documents_are_collected_and_no_question_is_asked_twice(
-    rig: QuestionRig, paid: PaidProvider
-) -> None:
+def test_cards_of_all_documents_are_collected_without_duplicate_questions(rig: QuestionRig, paid: PaidProvider) -> None:
     rig.index("first.md", FIRST)
     rig.index("second.md", SECOND)
     before = paid.bill.calls
@@ -111,7 +106,7 @@ def test_cards_of_all_documents_are_collected_and_no_question_is_asked_twice(
     assert (status.status, status.generation, status.cards) == (Status.SUCCESS, 1, 8)
 
 
-def test_every_card_names_the_passage_it_was_made_from(rig: QuestionRig) -> None:
+def test_every_card_has_its_source_passage(rig: QuestionRig) -> None:
     texts = {"first.md": FIRST, "shrimp.md": SHRIMP}
     for name, text in texts.items():
         rig.index(name, text)
@@ -131,7 +126,7 @@ def test_every_card_names_the_passage_it_was_made_from(rig: QuestionRig) -> None
     assert [one.place for one in rig.cards.page(rig.base, after=3, limit=2)] == [4, 5]
 
 
-def test_a_set_larger_than_a_portion_is_whole_and_in_order(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_larger_than_a_batch_is_complete_and_in_order(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {
         "CARDS_PER_TRANSACTION": 3,
         "CARDS_PER_READ": 2,
@@ -146,13 +141,13 @@ def test_a_set_larger_than_a_portion_is_whole_and_in_order(rig: QuestionRig, mon
     assert rig.count("cards") == 16, "the set that is served, and the one before it"
 
 
-def test_nothing_to_ask_about_is_a_failure_that_says_so(rig: QuestionRig) -> None:
+def test_a_base_without_questions_fails_with_a_reason(rig: QuestionRig) -> None:
     rig.index("short.md", "# Short\n\nHello.\n")
     generate(rig)
     assert (slot(rig).state, slot(rig).error_code) == (SlotState.FAILED, "no_result")
 
 
-def test_a_base_without_a_language_model_is_told_why_it_has_no_cards(
+def test_without_a_language_model_a_request_for_cards_is_refused_with_a_reason(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, silent=True, indexes=("fulltext", "questions"))
@@ -163,7 +158,7 @@ def test_a_base_without_a_language_model_is_told_why_it_has_no_cards(
     rig.close()
 
 
-def test_a_base_that_does_not_want_questions_is_told_so(
+def test_without_the_index_questions_a_request_for_cards_is_refused(
     database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("fulltext",))
@@ -172,10 +167,7 @@ def test_a_base_that_does_not_want_questions_is_told_so(
     rig.close()
 
 
-# -------------------------------------------------------------------- one at a time
-
-
-def test_many_requests_at_once_are_one_job(rig: QuestionRig) -> None:
+def test_concurrent_requests_join_one_job(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     for round_ in (1, 2):
         answers: list[AdmissionResult] = []
@@ -196,16 +188,13 @@ def test_many_requests_at_once_are_one_job(rig: QuestionRig) -> None:
         assert rig.cards.status(rig.base).generation == round_
 
 
-def test_a_request_while_cards_are_made_joins_the_job_that_makes_them(rig: QuestionRig) -> None:
+def test_a_request_during_a_build_joins_its_job(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     first = rig.cards.generate(rig.base)
     joined: list[AdmissionResult] = []
     interrupted(rig, "publishing", lambda: joined.append(rig.cards.generate(rig.base)))
     assert [(one.verdict, one.job) for one in joined] == [(Verdict.JOINED, first.job)]
     assert asked(rig) == questions(*range(6))
-
-
-# -------------------------------------------------------------------- the old set until the new one is there
 
 
 @pytest.mark.parametrize("stage", ["removing", "collecting cards", "publishing"])
@@ -221,7 +210,7 @@ def test_the_old_set_is_served_until_the_new_one_is_published(rig: QuestionRig, 
     assert rig.cards.status(rig.base).generation == 2
 
 
-def test_a_set_that_is_half_written_is_not_shown(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partially_written_set_is_not_shown(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CARDS_PER_TRANSACTION", 1)
     rig.index("first.md", FIRST)
     seen: list[tuple[int, list[str]]] = []
@@ -237,7 +226,7 @@ def test_a_set_that_is_half_written_is_not_shown(rig: QuestionRig, monkeypatch: 
     assert asked(rig) == questions(*range(6))
 
 
-def test_a_failed_build_leaves_the_old_set_and_the_next_one_removes_its_rows(
+def test_a_failed_build_keeps_the_old_set_and_the_next_build_removes_its_rows(
     rig: QuestionRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("first.md", FIRST)
@@ -265,7 +254,7 @@ def test_a_failed_build_leaves_the_old_set_and_the_next_one_removes_its_rows(
     assert rig.count("cards") == 6 + 7
 
 
-def test_a_cancelled_build_leaves_the_old_set_and_a_new_request_is_accepted_at_once(
+def test_a_cancelled_build_keeps_the_old_set_and_a_new_request_is_accepted(
     rig: QuestionRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CARDS_PER_TRANSACTION", 2)
@@ -286,7 +275,7 @@ def cancel(rig: QuestionRig) -> None:
     assert rig.cards.cancel(rig.base).accepted
 
 
-def test_a_late_worker_writes_nothing_into_the_set_of_its_successor(rig: QuestionRig) -> None:
+def test_a_late_worker_cannot_write_into_the_set_of_its_successor(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     rig.cards.generate(rig.base)
     (ticket,) = rig.store.claim_next((CARDS,), "late", 1)
@@ -301,7 +290,7 @@ def test_a_late_worker_writes_nothing_into_the_set_of_its_successor(rig: Questio
     assert asked(rig) == questions(*range(6))
 
 
-def test_step_and_number_of_pairs_are_live(rig: QuestionRig) -> None:
+def test_the_status_shows_the_current_step_and_number_of_pairs(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     rig.index("second.md", SECOND)
     seen: list[tuple[str, int, int, int] | None] = []
@@ -326,10 +315,7 @@ def test_step_and_number_of_pairs_are_live(rig: QuestionRig) -> None:
     ]
 
 
-# -------------------------------------------------------------------- only what is served
-
-
-def test_cards_of_a_deleted_document_vanish_at_once_and_leave_nothing(rig: QuestionRig) -> None:
+def test_cards_of_a_deleted_document_disappear_immediately_and_leave_no_rows(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     rig.index("shrimp.md", SHRIMP)
     generate(rig)
@@ -342,7 +328,7 @@ def test_cards_of_a_deleted_document_vanish_at_once_and_leave_nothing(rig: Quest
     assert rig.cards.status(rig.base).cards == 6
 
 
-def test_cards_of_a_document_deleted_while_they_are_made_are_not_shown(rig: QuestionRig) -> None:
+def test_cards_of_a_document_deleted_during_the_build_are_not_shown(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     rig.index("shrimp.md", SHRIMP)
     rig.cards.generate(rig.base)
@@ -353,12 +339,12 @@ def test_cards_of_a_document_deleted_while_they_are_made_are_not_shown(rig: Ques
 
 
 def remove(rig: QuestionRig, name: str) -> None:
-    """Delete a document and clean up after it, by another worker."""
+    """Delete a document and let another worker clean up."""
     rig.delete(name)
     rig.work()
 
 
-def test_a_changed_passage_takes_its_card_along_and_the_others_stay(rig: QuestionRig) -> None:
+def test_a_changed_passage_removes_its_card_and_the_others_stay(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     generate(rig)
     rig.put("first.md", sections(6, but={3: "The plankton of part 93 is one of 6."}))
@@ -369,7 +355,7 @@ def test_a_changed_passage_takes_its_card_along_and_the_others_stay(rig: Questio
     assert sorted(asked(rig)) == sorted(questions(0, 1, 2, 93, 4, 5))
 
 
-def test_a_slot_that_is_deleted_leaves_no_set(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleting_the_slot_removes_the_set(rig: QuestionRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST_BATCH", 4)
     rig.index("first.md", FIRST)
     generate(rig)
@@ -392,22 +378,19 @@ def test_cards_of_another_base_are_not_shown(rig: QuestionRig) -> None:
 
 
 @pytest.mark.postgres
-def test_the_owner_of_cards_does_not_disturb_who_reads_documents(
+def test_the_owner_of_cards_does_not_break_queries_of_documents(
     postgres_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
 ) -> None:
     with closing(QuestionRig(postgres_url, tmp_path / "blobs", clock, paid)) as rig:
         rig.index("first.md", FIRST)
         generate(rig)
         with rig.store.database.reading() as tx:
-            for plan in ("nestloop", "hashjoin"):  # then owners meet documents before anything else is known of them
+            for plan in ("nestloop", "hashjoin"):  # forces a plan that joins all owners with documents first
                 tx.run_sql(f"SET LOCAL enable_{plan} = off")
             assert len(list(module._shown(tx, rig.base, 0))) == 6
 
 
-# -------------------------------------------------------------------- files
-
-
-def test_cards_go_out_as_files_and_come_back_the_same(rig: QuestionRig) -> None:
+def test_exported_cards_equal_the_shown_ones_in_every_format(rig: QuestionRig) -> None:
     rig.index("first.md", FIRST)
     rig.index("shrimp.md", SHRIMP)
     generate(rig)

@@ -1,4 +1,4 @@
-"""The servers that other tests stand on: they start, die, come back, and leave nothing behind."""
+"""The database servers of the test suite start, crash, restart, and leave nothing behind."""
 
 import os
 import select
@@ -16,7 +16,7 @@ import redis
 from tests.support.servers import Postgres, Server, ServerError, Valkey
 
 BOTH = [pytest.param(Postgres, marks=pytest.mark.postgres), Valkey]
-# Starts a server, tells its process id, and waits to be killed.
+# Starts a server, prints its process id, and waits to be killed.
 PARENT = """
 import signal, sys
 from pathlib import Path
@@ -30,7 +30,7 @@ signal.pause()
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """Make a directory that every user may enter, unlike `tmp_path`, so that no copy of it is needed."""
+    """A directory that every user may enter, unlike `tmp_path`, so that the server needs no copy of it."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)
@@ -38,7 +38,7 @@ def open_path() -> Iterator[Path]:
 
 
 def ask(server: Server) -> object:
-    """Ask the server for its own process id, as a client of the project would."""
+    """Read the process id from the server, like a client of the project."""
     if isinstance(server, Postgres):
         with psycopg.connect(server.dsn) as connection:
             row = connection.execute("SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int")
@@ -92,7 +92,7 @@ def test_a_server_that_does_not_start_shows_its_log(kind: type[Server], tmp_path
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_server_dies_with_its_parent(kind: type[Server], open_path: Path) -> None:
+def test_a_server_ends_with_its_parent(kind: type[Server], open_path: Path) -> None:
     command = [sys.executable, "-c", PARENT, kind.__name__, str(open_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -104,7 +104,7 @@ def test_a_server_dies_with_its_parent(kind: type[Server], open_path: Path) -> N
 
 
 @pytest.mark.postgres
-def test_postgres_keeps_its_data_over_a_crash(tmp_path: Path) -> None:
+def test_postgres_keeps_its_data_after_a_crash(tmp_path: Path) -> None:
     with Postgres(tmp_path) as server:
         with psycopg.connect(server.dsn) as connection:
             connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
@@ -115,7 +115,7 @@ def test_postgres_keeps_its_data_over_a_crash(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_a_dropped_database_takes_its_connections_along(tmp_path: Path) -> None:
+def test_dropping_a_database_closes_its_connections(tmp_path: Path) -> None:
     with Postgres(tmp_path) as server:
         url = server.create_database('odd "name"')
         name = url.removeprefix(server.url.removesuffix("postgres"))
@@ -128,7 +128,7 @@ def test_a_dropped_database_takes_its_connections_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_durable_means_that_postgres_syncs(tmp_path: Path) -> None:
+def test_a_durable_postgres_uses_fsync(tmp_path: Path) -> None:
     for durable, expected in ((False, "off"), (True, "on")):
         server = Postgres(tmp_path / expected, durable=durable)
         with server, psycopg.connect(server.dsn) as connection:
@@ -137,7 +137,7 @@ def test_durable_means_that_postgres_syncs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("durable", "kept"), [(False, None), (True, b"7")])
-def test_durable_means_that_valkey_remembers(tmp_path: Path, durable: bool, kept: bytes | None) -> None:
+def test_a_durable_valkey_keeps_its_data_after_a_crash(tmp_path: Path, durable: bool, kept: bytes | None) -> None:
     with Valkey(tmp_path, durable=durable) as server, redis.Redis.from_url(server.url) as client:
         client.set("number", 7)
         server.crash()

@@ -1,7 +1,7 @@
-"""Trees against a reference: whatever is written, moved, looked at, deleted or killed, search finds what is there.
+"""Random operations on trees, compared with a reference: search finds exactly the current content.
 
-The reference is the folder on the disk, and of each upload the content that was accepted last. Every content has a word
-of its own, so search tells what it finds.
+The reference is the folder on the disk, and the last accepted content of each upload. Every content has a unique word,
+so a hit identifies its content.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 PATHS = ("a.md", "b.md", "deep/a.md", "deep/er/c.md", "other/a.md", "a.md/d.md")
 NAMES = ("note.md", "report.md", "a.md")
 POINTS = ("claimed", "checkpoint", "settling", "settled")
-LONG = timedelta(hours=1)  # longer than any lease or wait
+LONG = timedelta(hours=1)  # longer than any lease or delay
 
 
 class Killed(BaseException):
-    """The process is gone; nothing after this was done."""
+    """Simulates the death of a process: nothing after this point is executed."""
 
 
 class Machine(RuleBasedStateMachine):
-    """A base with a folder and uploads, and a worker that may be killed."""
+    """A base with a folder and uploads, and a worker that can be killed."""
 
     pattern: Path
 
@@ -55,7 +55,7 @@ class Machine(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.rig = Rig(f"sqlite:///{self.home / 'holdfast.db'}", self.home / "blobs", self.clock, indexes=("fulltext",))
         self.numbers = itertools.count(1)
-        self.uploads: dict[str, str] = {}  # name -> its word
+        self.uploads: dict[str, str] = {}  # name -> its unique word
         self.words: set[str] = set()
         self.folder: int | None = None
         self.add_folder()
@@ -67,8 +67,6 @@ class Machine(RuleBasedStateMachine):
             finally:
                 self.rig.close()
                 shutil.rmtree(self.home)
-
-    # ---------------------------------------------------------------- what people do
 
     def content(self) -> tuple[str, bytes]:
         word = f"word{next(self.numbers)}x"
@@ -83,7 +81,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(PATHS))
     def write(self, path: str) -> None:
-        """Write a file, in place of whatever stands in the way."""
+        """Write a file, and replace whatever exists at its path."""
         target = self.root / path
         for above in (self.root / parent for parent in reversed(Path(path).parents) if str(parent) != "."):
             if above.is_file():
@@ -147,7 +145,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(PATHS))
     def delete_below_the_folder(self, path: str) -> None:
-        """Delete an item whose file stays: the next look brings it back as a new one."""
+        """Delete an item whose file stays: the next refresh adds it as a new item."""
         if self.folder is None:
             return
         parent = self.folder
@@ -163,8 +161,6 @@ class Machine(RuleBasedStateMachine):
         if self.folder is not None:
             self.rig.library.operations.request(self.rig.base, [self.folder], Action(operation))
 
-    # ---------------------------------------------------------------- what happens to them
-
     @rule(batch=st.integers(1, 5))
     def work(self, batch: int) -> None:
         self.rig.worker.run_next(batch)
@@ -175,7 +171,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(point=st.sampled_from(POINTS), times=st.integers(1, 6))
     def kill_the_worker(self, point: str, times: int) -> None:
-        """Let the worker die the so-many-th time it passes a point; another one comes when its lease has run out."""
+        """Kill the worker when it passes a point for the `times`-th time; another one takes over after the lease."""
         left = itertools.count(1)
 
         def reach(here: str) -> None:
@@ -189,7 +185,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def die_while_adding(self, name: str) -> None:
-        """Die after the bytes were written and before the row was."""
+        """Stop after the bytes are written and before the row is committed."""
         store: Any = self.rig.store
         real = store.admit_with
 
@@ -215,8 +211,6 @@ class Machine(RuleBasedStateMachine):
             chance=lambda: 0.5,
             reach=reach,
         )
-
-    # ---------------------------------------------------------------- what must hold
 
     @invariant()
     def nothing_is_shown_twice(self) -> None:
@@ -253,7 +247,7 @@ class Machine(RuleBasedStateMachine):
         return [word for text in texts for word in self.words if f" {word} " in text]
 
     def quiet(self) -> None:
-        """Work and sweep until there is nothing to do, however long one has to wait."""
+        """Run workers and sweeps until no work is left, and skip all delays."""
         for _ in range(100):
             self.clock.advance(LONG)
             worked = False
@@ -264,7 +258,7 @@ class Machine(RuleBasedStateMachine):
         raise AssertionError("it never comes to rest")
 
 
-def test_search_finds_the_newest_content_of_what_is_there(sqlite_pattern: Path) -> None:
+def test_search_finds_exactly_the_current_content(sqlite_pattern: Path) -> None:
     Machine.pattern = sqlite_pattern
     run_state_machine_as_test(
         Machine,

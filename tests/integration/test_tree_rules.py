@@ -1,4 +1,4 @@
-"""Rules of trees that other systems have learnt: what a selection means, what may run beside what, who wins."""
+"""Rules of trees learnt from other systems: the meaning of a selection, conflicting requests, and which one wins."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]:
 
 @pytest.fixture
 def books(tmp_path: Path) -> Path:
-    """A folder on the disk, two levels deep."""
+    """A folder on disk, two levels deep."""
     root = tmp_path / "books"
     write(root / "whales.md", WHALES)
     write(root / "deep" / "stones.md", STONES)
@@ -59,7 +59,7 @@ def books(tmp_path: Path) -> Path:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file as it would lie there for a while already."""
+    """Write a file with an old modification time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     os.utime(path, (time.time() - 3600, time.time() - 3600))
@@ -76,12 +76,12 @@ def file(rig: Rig, name: str, content: bytes, parent: int = 0, **terms: Any) -> 
 
 
 def folder(rig: Rig, name: str, parent: int = 0) -> int:
-    """Make a folder that people put things into."""
+    """Make a folder without a source."""
     return add(rig, Upload(name, kind=ItemKind.DIRECTORY, parent=parent))
 
 
 def shelve(rig: Rig, root: Path) -> int:
-    """Make an item of a folder on the disk, and look at it."""
+    """Add a folder on disk as an item, and refresh it."""
     item = add(rig, Upload("books", kind=ItemKind.DIRECTORY, source=str(root)))
     rig.work()
     return item
@@ -96,7 +96,7 @@ def generation(rig: Rig, item: int) -> int:
 
 
 def settle(rig: Rig) -> None:
-    """Work and sweep until nothing is left to do."""
+    """Run workers and sweeps until no work is left."""
     rig.work()
     for _ in range(50):
         if not rig.library.sweep(100):
@@ -106,14 +106,14 @@ def settle(rig: Rig) -> None:
 
 
 def everything(rig: Rig) -> list[Any]:
-    """Read all that says how items and their work stand."""
+    """Read all tables that hold the state of items and their work."""
     with rig.store.database.reading() as tx:
         tables = ("library_bases", "library_items", "owners", "slots", "jobs", "events")
-        return [tx.run_sql(f"SELECT * FROM {table} ORDER BY 1") for table in tables]  # noqa: S608 - our own words
+        return [tx.run_sql(f"SELECT * FROM {table} ORDER BY 1") for table in tables]  # noqa: S608 - constant table names
 
 
 def before_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something else happen after the next request has begun, and before its transaction has."""
+    """Run `act` after the next request has started and before its transaction begins."""
     real = rig.store.admit_with
 
     def late(write: Any) -> Any:
@@ -122,9 +122,6 @@ def before_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch, act: Callable[[],
         return real(write)
 
     monkeypatch.setattr(rig.store, "admit_with", late)
-
-
-# -------------------------------------------------------------------- selections
 
 
 def test_a_nested_selection_is_reindexed_once_by_its_outermost_roots(rig: Rig) -> None:
@@ -158,7 +155,7 @@ def test_an_empty_selection_does_nothing(rig: Rig, books: Path) -> None:
     assert everything(rig) == before
 
 
-def test_what_is_added_before_a_delete_takes_its_turn_goes_with_its_folder(
+def test_a_document_added_before_a_delete_commits_is_deleted_with_its_folder(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docs = folder(rig, "docs")
@@ -171,7 +168,9 @@ def test_what_is_added_before_a_delete_takes_its_turn_goes_with_its_folder(
     audit_quiet(rig)
 
 
-def test_what_begins_before_a_reindex_takes_its_turn_refuses_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_starts_before_a_reindex_commits_refuses_the_reindex(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     docs = folder(rig, "docs")
     whales = file(rig, "whales.md", WHALES, docs)
     rig.work()
@@ -180,7 +179,9 @@ def test_what_begins_before_a_reindex_takes_its_turn_refuses_it(rig: Rig, monkey
     assert generation(rig, whales) == 1
 
 
-def test_a_reindex_of_what_is_gone_by_its_turn_is_rejected(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reindex_of_a_document_deleted_before_it_commits_is_rejected(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whales = file(rig, "whales.md", WHALES)
     rig.work()
 
@@ -193,24 +194,21 @@ def test_a_reindex_of_what_is_gone_by_its_turn_is_rejected(rig: Rig, monkeypatch
     assert (rig.count("items"), rig.count("owners")) == (0, 0)
 
 
-def test_a_look_at_what_is_deleted_by_its_turn_begins_no_work(
+def test_a_refresh_of_a_folder_deleted_before_it_commits_starts_no_work(
     rig: Rig, books: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf = shelve(rig, books)
 
     def cleaned_up() -> None:
         rig.library.remover.delete(rig.base, [shelf])
-        rig.work()  # the slots are gone, and the row of the folder is not
+        rig.work()  # the slots are removed, but the row of the folder still exists
 
     before_its_turn(rig, monkeypatch, cleaned_up)
     assert told(rig.library.operations.refresh(rig.base, [shelf])[0]) == (V.SKIPPED, "nothing_to_do")
     assert rig.count("owners") == 0
 
 
-# -------------------------------------------------------------------- adding
-
-
-def test_a_container_is_asked_to_look_and_a_leaf_to_be_indexed(rig: Rig, books: Path) -> None:
+def test_a_container_gets_a_source_slot_and_a_leaf_gets_index_slots(rig: Rig, books: Path) -> None:
     shelf = add(rig, Upload("books", kind=ItemKind.DIRECTORY, source=str(books)))
     leaf = file(rig, "sand.md", b"Quartz is common.")
     with rig.store.database.reading() as tx:
@@ -223,7 +221,7 @@ def test_a_container_is_asked_to_look_and_a_leaf_to_be_indexed(rig: Rig, books: 
     assert [rig.library.items.status(rig.base, item) for item in (shelf, leaf)] == [Status.QUEUED, Status.QUEUED]
 
 
-def test_a_folder_without_a_source_stands_as_what_is_put_into_it(rig: Rig) -> None:
+def test_a_folder_without_a_source_has_the_status_of_its_documents(rig: Rig) -> None:
     (reply,) = rig.library.adder.add(rig.base, [Upload("docs", kind=ItemKind.DIRECTORY)])
     assert reply.item is not None
     assert (told(reply), reply.job) == ((V.ACCEPTED, "added"), None)
@@ -232,9 +230,6 @@ def test_a_folder_without_a_source_stands_as_what_is_put_into_it(rig: Rig) -> No
     file(rig, "whales.md", WHALES, reply.item)
     rig.work()
     assert rig.library.items.status(rig.base, reply.item) is Status.SUCCESS
-
-
-# -------------------------------------------------------------------- reindexing
 
 
 def ask(rig: Rig, item: int, *operations: Operation) -> None:
@@ -247,7 +242,7 @@ def claim(rig: Rig) -> Ticket:
     return ticket
 
 
-def test_a_tree_of_which_everything_rests_is_reindexed_however_it_rests(rig: Rig) -> None:
+def test_a_tree_at_rest_is_reindexed_whatever_the_statuses_of_its_documents(rig: Rig) -> None:
     roots = {name: folder(rig, name) for name in ("success", "degraded", "failed", "cancelled", "kept")}
     inside = {name: folder(rig, "deep", root) for name, root in roots.items()}
     leaves = {
@@ -270,7 +265,7 @@ def test_a_tree_of_which_everything_rests_is_reindexed_however_it_rests(rig: Rig
     assert standing == ["success", "degraded", "failed", "success", "success"]
 
 
-def test_a_tree_of_which_anything_is_at_work_is_not_reindexed_whatever_it_does(rig: Rig) -> None:
+def test_a_tree_with_any_active_document_is_not_reindexed(rig: Rig) -> None:
     names = ("running", "waiting", "half built", "queued")
     roots = {name: folder(rig, name) for name in names}
     leaves = {name: file(rig, f"{name}.md", name.encode(), folder(rig, "deep", roots[name])) for name in names}
@@ -292,13 +287,13 @@ def test_a_tree_of_which_anything_is_at_work_is_not_reindexed_whatever_it_does(r
     assert everything(rig) == before
 
 
-def test_a_folder_that_is_being_looked_at_is_not_reindexed(rig: Rig, books: Path) -> None:
+def test_a_folder_that_is_being_refreshed_is_not_reindexed(rig: Rig, books: Path) -> None:
     shelf = shelve(rig, books)
     rig.library.operations.refresh(rig.base, [shelf])
     assert told(rig.library.operations.reindex(rig.base, [shelf])[0]) == (V.REJECTED, "not_terminal")
 
 
-def test_of_many_who_reindex_at_once_one_makes_a_generation(rig: Rig) -> None:
+def test_concurrent_reindex_requests_create_one_generation(rig: Rig) -> None:
     docs = folder(rig, "docs")
     whales = file(rig, "whales.md", WHALES, docs)
     rig.work()
@@ -318,10 +313,10 @@ def test_of_many_who_reindex_at_once_one_makes_a_generation(rig: Rig) -> None:
     assert generation(rig, whales) == 2
 
 
-def test_reindex_of_a_folder_that_people_filled_builds_all_that_is_below_it(
+def test_reindexing_a_folder_of_uploads_builds_every_document_below_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.documents.operations.LARGEST_BATCH", 2)  # more than one transaction
+    monkeypatch.setattr("holdfast.documents.operations.LARGEST_BATCH", 2)  # forces more than one transaction
     docs = folder(rig, "docs")
     deep = folder(rig, "deep", docs)
     items = [file(rig, f"{number}.md", b"krill %d" % number, (docs, deep)[number % 2]) for number in range(5)]
@@ -335,7 +330,7 @@ def test_reindex_of_a_folder_that_people_filled_builds_all_that_is_below_it(
     audit_quiet(rig)
 
 
-def test_reindex_of_a_folder_of_the_disk_builds_also_what_people_put_there(rig: Rig, books: Path) -> None:
+def test_reindexing_a_folder_on_disk_also_builds_documents_uploaded_into_it(rig: Rig, books: Path) -> None:
     shelf = shelve(rig, books)
     file(rig, "sand.md", b"Quartz is common.", shelf)
     rig.work()
@@ -356,9 +351,6 @@ def test_a_reindex_keeps_the_files_it_reads_from(rig: Rig, books: Path) -> None:
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- deleting
-
-
 def test_a_delete_after_a_reindex_was_accepted_wins(rig: Rig, books: Path) -> None:
     shelf = shelve(rig, books)
     whales = file(rig, "sand.md", b"Quartz is common.")
@@ -371,10 +363,10 @@ def test_a_delete_after_a_reindex_was_accepted_wins(rig: Rig, books: Path) -> No
     audit_quiet(rig)
 
 
-def test_nothing_is_asked_of_what_is_being_deleted(rig: Rig, books: Path) -> None:
+def test_requests_for_a_document_that_is_being_deleted_are_rejected(rig: Rig, books: Path) -> None:
     shelf = shelve(rig, books)
     rig.library.remover.delete(rig.base, [shelf])
-    rig.work()  # the slots are gone, and the row of the folder is not
+    rig.work()  # the slots are removed, but the row of the folder still exists
     for (reply,) in (
         rig.library.operations.refresh(rig.base, [shelf]),
         rig.library.operations.reindex(rig.base, [shelf]),
@@ -391,7 +383,7 @@ def test_nothing_is_asked_of_what_is_being_deleted(rig: Rig, books: Path) -> Non
         rig.library.operations.refresh(rig.base, [shelf])
 
 
-def test_what_is_being_deleted_is_shown_by_nobody(rig: Rig) -> None:
+def test_a_document_that_is_being_deleted_is_shown_nowhere(rig: Rig) -> None:
     docs = folder(rig, "docs")
     deep = folder(rig, "deep", docs)
     upload = Upload("whales.md", WHALES, {"year": 2026}, parent=deep)
@@ -415,7 +407,7 @@ def test_what_is_being_deleted_is_shown_by_nobody(rig: Rig) -> None:
         items.find(rig.base, "whales.md", deep)
 
 
-def test_a_tree_whose_clean_up_fails_is_never_shown_again_and_goes_when_it_can(
+def test_a_tree_whose_clean_up_fails_stays_hidden_and_is_removed_later(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docs = folder(rig, "docs")
@@ -424,7 +416,7 @@ def test_a_tree_whose_clean_up_fails_is_never_shown_again_and_goes_when_it_can(
     rig.library.remover.delete(rig.base, [docs])
     with monkeypatch.context() as patch:
         patch.setattr(rig.library.indexes["fulltext"], "drop", raises(OSError("the index is away")))
-        for _ in range(6):  # more often than a build is tried
+        for _ in range(6):  # more often than the attempt limit of a build
             rig.work()
             rig.library.remover.continue_deletes(100) + rig.library.operations.refresh_due(100)
             clock.advance(timedelta(minutes=20))
@@ -437,10 +429,7 @@ def test_a_tree_whose_clean_up_fails_is_never_shown_again_and_goes_when_it_can(
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- all or nothing
-
-
-def test_what_breaks_off_before_its_commit_changes_nothing(
+def test_a_request_that_fails_before_its_commit_changes_nothing(
     rig: Rig, books: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf = shelve(rig, books)
@@ -461,15 +450,13 @@ def test_what_breaks_off_before_its_commit_changes_nothing(
         one()
         assert everything(rig) != before
         settle(rig)
-    rig.clock.advance(LEASE)  # the files of the add that broke off: it might have been committed
+    # The files of an interrupted add are kept for a lease, because the add might have been committed.
+    rig.clock.advance(LEASE)
     rig.library.file_records.remove_due_files(100)
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- containers
-
-
-def test_what_happens_below_a_folder_is_seen_in_every_folder_above_it(rig: Rig) -> None:
+def test_a_status_change_of_a_document_shows_in_every_folder_above_it(rig: Rig) -> None:
     docs = folder(rig, "docs")
     deep = folder(rig, "deep", docs)
     whales = file(rig, "whales.md", WHALES, deep)
@@ -493,7 +480,7 @@ def test_what_happens_below_a_folder_is_seen_in_every_folder_above_it(rig: Rig) 
     assert [rig.library.items.status(rig.base, item) for item in (docs, deep)] == [Status.NOT_INDEXED] * 2
 
 
-def test_a_look_that_broke_off_in_the_middle_is_finished_without_doubles(
+def test_an_interrupted_refresh_is_finished_without_duplicates(
     rig: Rig, books: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.documents.add.ITEMS_PER_TRANSACTION", 1)
@@ -520,7 +507,7 @@ def test_a_look_that_broke_off_in_the_middle_is_finished_without_doubles(
     audit_quiet(rig)
 
 
-def test_a_look_leaves_what_is_being_deleted_to_the_delete(
+def test_a_refresh_does_not_touch_documents_that_are_being_deleted(
     rig: Rig, books: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.sources.folder.COARSE_NS", -(10**18))  # every stamp is trusted
@@ -532,13 +519,13 @@ def test_a_look_leaves_what_is_being_deleted_to_the_delete(
     looker.indexers = {SOURCE_SLOT: rig.indexers[SOURCE_SLOT]}
     assert looker.run_next(1)  # before any clean-up
     settle(rig)
-    new = rig.library.items.find(rig.base, "whales.md", shelf).id  # it is still in the folder
+    new = rig.library.items.find(rig.base, "whales.md", shelf).id  # the file is still in the folder
     assert new != old
     assert [hit.document for hit in rig.find("krill")] == [new]
     audit_quiet(rig)
 
 
-def test_a_look_leaves_alone_what_people_put_into_its_folder(rig: Rig, books: Path) -> None:
+def test_a_refresh_does_not_touch_documents_uploaded_into_its_folder(rig: Rig, books: Path) -> None:
     shelf = shelve(rig, books)
     notes = folder(rig, "notes", shelf)
     for number, parent in enumerate((shelf, shelf, notes)):
@@ -561,7 +548,7 @@ def sitemap(site: Site, *targets: str) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
-def test_reindex_of_a_sitemap_builds_also_what_did_not_change_and_what_people_put_there(rig: Rig) -> None:
+def test_reindexing_a_sitemap_also_builds_unchanged_pages_and_uploads(rig: Rig) -> None:
     with Site() as site:
         site.says("/robots.txt", b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         site.says("/a", page("The blue whale eats krill."))
@@ -578,10 +565,7 @@ def test_reindex_of_a_sitemap_builds_also_what_did_not_change_and_what_people_pu
     audit_quiet(rig)
 
 
-# -------------------------------------------------------------------- chunks
-
-
-def test_chunks_are_listed_of_what_is_served_at_rest_and_of_nothing_else(rig: Rig) -> None:
+def test_chunks_are_listed_only_for_complete_or_degraded_documents(rig: Rig) -> None:
     docs = folder(rig, "docs")
     items = rig.library.items
     whales = file(rig, "whales.md", WHALES, docs)

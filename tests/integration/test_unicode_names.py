@@ -1,4 +1,4 @@
-"""A name in two Unicode spellings is one name: of documents, of bases, in filters, on the command line."""
+"""Two Unicode spellings of a name are one name: for documents, bases, filters and the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.support.clock import FakeClock
 
 NFC, NFD = "Caf\u00e9", "Cafe\u0301"
-BEFORE = "0010"  # the version before names had one spelling
+BEFORE = "0010"  # the last schema version before names were normalized
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_metadata_is_searched_under_either_spelling(rig: Rig, library: LocalServ
         assert sorted(hit.name for hit in found) == ["a", "b"]
 
 
-def test_a_base_has_one_name_under_either_spelling(library: LocalService) -> None:
+def test_both_spellings_of_a_name_are_the_same_base(library: LocalService) -> None:
     assert library.bases.create(NFD).name == NFC
     with pytest.raises(NameTaken):
         library.bases.create(NFC)
@@ -115,7 +115,7 @@ class TestUpgrade:
     def empty(self) -> bool:
         return True
 
-    def test_names_of_an_older_version_get_one_spelling(self, database_url: str, clock: FakeClock) -> None:
+    def test_an_upgrade_normalizes_the_names_of_an_older_version(self, database_url: str, clock: FakeClock) -> None:
         config = Config()
         config.set_main_option("script_location", "holdfast:db/migrations")
         config.set_main_option("path_separator", "os")

@@ -1,4 +1,4 @@
-"""Rules of uploading, and of asking for what was uploaded, that other systems have learnt."""
+"""Rules for uploads, and for requests about uploaded documents, that were learnt from other systems."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def told(reply: ItemReply) -> tuple[Verdict, str, int | None]:
 
 
 def standing(rig: Rig) -> dict[str, int]:
-    """Count what an upload can leave behind."""
+    """Count everything that an upload can leave behind."""
     files = sum(path.is_file() for path in rig.folder.rglob("*"))
     return {"files": files} | {table: rig.count(table) for table in ("items", "owners", "slots", "jobs")}
 
 
-def test_a_name_that_is_taken_is_told_before_a_content_that_is_there(rig: Rig) -> None:
+def test_a_duplicate_name_is_reported_before_duplicate_content(rig: Rig) -> None:
     whales, stones = rig.library.adder.add(rig.base, [Upload("whales.md", WHALES), Upload("stones.md", STONES)])
     for on_duplicate in (OnDuplicate.REJECT, None):
         terms = AddOptions(on_duplicate=on_duplicate)
@@ -51,7 +51,7 @@ def test_a_name_that_is_taken_is_told_before_a_content_that_is_there(rig: Rig) -
         assert told(other) == (V.REJECTED, "content_exists", stones.item)
 
 
-def test_a_name_and_a_content_are_taken_within_their_base_only(rig: Rig) -> None:
+def test_names_and_contents_are_unique_only_within_a_base(rig: Rig) -> None:
     other = rig.library.bases.create("other", BaseSettings(indexes=("fulltext",)))
     (here,) = rig.library.adder.add(rig.base, [Upload("whales.md", WHALES)])
     (there,) = rig.library.adder.add(other, [Upload("whales.md", WHALES)])
@@ -60,7 +60,7 @@ def test_a_name_and_a_content_are_taken_within_their_base_only(rig: Rig) -> None
     assert here.item != there.item
 
 
-def test_a_refused_upload_leaves_no_item_no_file_and_no_work(rig: Rig) -> None:
+def test_a_refused_upload_leaves_no_item_file_or_job(rig: Rig) -> None:
     rig.library.adder.add(rig.base, [Upload("whales.md", WHALES)])
     rig.work()
     before = standing(rig)
@@ -72,7 +72,7 @@ def test_a_refused_upload_leaves_no_item_no_file_and_no_work(rig: Rig) -> None:
     assert rig.library.items.status(rig.base, same.item or 0) is Status.SUCCESS
 
 
-def test_asking_for_what_is_at_work_names_its_job_and_for_what_is_done_is_skipped(rig: Rig) -> None:
+def test_a_request_joins_the_active_job_and_is_skipped_for_an_indexed_document(rig: Rig) -> None:
     (kept,) = rig.library.adder.add(rig.base, [Upload("whales.md", WHALES)], AddOptions(index=False))
     assert kept.item is not None
     item = kept.item
@@ -97,15 +97,15 @@ def test_asking_for_what_is_at_work_names_its_job_and_for_what_is_done_is_skippe
     assert rig.store.owner(rig.base.key, str(item)).generation == 1
 
 
-def test_no_word_of_a_document_travels_with_its_work(rig: Rig) -> None:
+def test_slots_jobs_and_events_contain_no_text_of_a_document(rig: Rig) -> None:
     (reply,) = rig.library.adder.add(rig.base, [Upload("log.md", b"# Xylograph\n\nA xylograph hung on the wall.\n")])
     with rig.store.database.reading() as tx:
-        queued = [tx.run_sql(f"SELECT * FROM {table}") for table in ("slots", "jobs")]  # noqa: S608 - our own words
+        queued = [tx.run_sql(f"SELECT * FROM {table}") for table in ("slots", "jobs")]  # noqa: S608 - constant table names
     rig.work()
-    rig.library.operations.request(rig.base, [reply.item or 0], Action.CANCEL)  # is refused, and recorded
+    rig.library.operations.request(rig.base, [reply.item or 0], Action.CANCEL)  # the request is refused and recorded
     with rig.store.database.reading() as tx:
         tables = ("owners", "slots", "jobs", "events", "duplicates")
-        kept = [tx.run_sql(f"SELECT * FROM {table}") for table in tables]  # noqa: S608 - our own words
+        kept = [tx.run_sql(f"SELECT * FROM {table}") for table in tables]  # noqa: S608 - constant table names
     assert all(queued)
     assert all(kept)
     assert "xylograph" not in repr([queued, kept]).lower()

@@ -1,4 +1,4 @@
-"""Secrets in addresses are in no log, in no list of settings and in no table."""
+"""Secrets in addresses appear in no log, no list of settings and no table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SWORD = "swordfish"
 
-# Logs as a server and its workers do, calls a provider once, and logs one line of our own.
+# Logs like a server and its workers, calls a provider once, and logs one line.
 SERVE = """
 import logging, sys
 from holdfast.llm.openai import Endpoint, OpenAIProvider
@@ -83,7 +83,7 @@ def with_user(url: str) -> str:
     return url.replace("://", f"://reader:{SWORD}@")
 
 
-def test_a_server_logs_nothing_per_call_and_masks_secrets_in_what_it_logs(paid: PaidProvider) -> None:
+def test_a_server_logs_no_provider_calls_and_masks_secrets_in_its_log(paid: PaidProvider) -> None:
     command = [sys.executable, "-c", SERVE, with_user(paid.url)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert paid.bill.texts["tide"] == 1
@@ -93,11 +93,12 @@ def test_a_server_logs_nothing_per_call_and_masks_secrets_in_what_it_logs(paid: 
     assert SWORD not in done.stderr
 
 
-def test_the_http_client_logs_no_secret_in_an_application_of_others(
+def test_the_http_client_logs_no_secret_inside_another_application(
     paid: PaidProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.DEBUG, HTTP_CLIENT_LOGGER)  # an earlier test may have run a command, which silences it
+    # A command run by an earlier test may have silenced this logger.
+    caplog.set_level(logging.DEBUG, HTTP_CLIENT_LOGGER)
     provider = OpenAIProvider(Endpoint(base_url=with_user(paid.url), key="sk", embedding_model="embedder"))
     provider.with_meter(Recorder()).embed(["tide"])
     provider.close()
@@ -122,7 +123,7 @@ def test_the_http_client_logs_no_secret_in_an_application_of_others(
         (f"https://reader:{SWORD}%40example.org/page", "bad_url"),
     ],
 )
-def test_a_page_whose_address_holds_a_secret_is_refused_and_not_stored(
+def test_a_page_with_a_secret_in_its_address_is_refused_and_not_stored(
     library: LocalService, kind: str, address: str, code: str
 ) -> None:
     with pytest.raises(BadRequest) as refused:
@@ -133,13 +134,13 @@ def test_a_page_whose_address_holds_a_secret_is_refused_and_not_stored(
     assert library.documents.list("shelf").items == []
 
 
-def test_a_page_is_not_named_by_what_may_be_a_secret(library: LocalService) -> None:
+def test_the_name_of_a_page_contains_no_possible_secret(library: LocalService) -> None:
     library.documents.url("shelf", f"https://example.org/page?key={SWORD}")
     (shown,) = library.documents.list("shelf").items
     assert (shown.name, shown.source) == (f"https://example.org/page?key={MASK}",) * 2
 
 
-def test_the_address_that_a_page_was_fetched_from_is_kept_without_its_secret(rig: Rig, library: LocalService) -> None:
+def test_the_final_address_of_a_page_is_stored_without_its_secret(rig: Rig, library: LocalService) -> None:
     rig.library.source_policy = SourceAccess(reach=Reach.parse("127.0.0.1"))
     rig.indexers = rig.library.indexers()
     with Site() as web:
@@ -159,7 +160,7 @@ def test_the_address_that_a_page_was_fetched_from_is_kept_without_its_secret(rig
         (f"http://127.0.0.1/build?a=1&api%2Dkey={SWORD}", "secret_in_address"),
     ],
 )
-def test_a_webhook_whose_address_holds_a_secret_is_refused_and_not_stored(
+def test_a_webhook_with_a_secret_in_its_address_is_refused_and_not_stored(
     library: LocalService, address: str, code: str
 ) -> None:
     with pytest.raises(BadRequest) as refused:
@@ -169,18 +170,14 @@ def test_a_webhook_whose_address_holds_a_secret_is_refused_and_not_stored(
     assert library.webhooks.list() == []
 
 
-def test_a_webhook_that_was_stored_with_a_token_in_its_address_is_shown_without_it(
-    rig: Rig, library: LocalService
-) -> None:
+def test_a_webhook_stored_with_a_token_in_its_address_is_shown_without_it(rig: Rig, library: LocalService) -> None:
     library.webhooks.create("http://127.0.0.1/build")
     with rig.store.database.writing(durable=True) as tx:
-        tx.run_sql(f"UPDATE webhooks SET url = 'http://127.0.0.1/build?token={SWORD}'")  # noqa: S608 - a test's own
+        tx.run_sql(f"UPDATE webhooks SET url = 'http://127.0.0.1/build?token={SWORD}'")  # noqa: S608 - test data
     assert [one.url for one in library.webhooks.list()] == [f"http://127.0.0.1/build?token={MASK}"]
 
 
-def test_an_archive_and_a_list_hold_no_secret_of_an_address_that_was_stored_before(
-    rig: Rig, library: LocalService
-) -> None:
+def test_archives_and_lists_mask_the_secret_of_a_stored_address(rig: Rig, library: LocalService) -> None:
     stored = Upload("page", kind=ItemKind.URL, source=f"https://reader:{SWORD}@example.org/page")
     rig.library.adder.add(rig.base, [stored], AddOptions(index=False))
     (shown,) = library.documents.list("shelf").items
@@ -195,7 +192,7 @@ def test_a_secret_in_an_archive_of_an_older_version_is_not_stored(rig: Rig, monk
     stored = Upload("page", kind=ItemKind.URL, source=f"https://example.org/page?token={SWORD}")
     rig.library.adder.add(rig.base, [stored], AddOptions(index=False))
     archive = io.BytesIO()
-    monkeypatch.setattr(packing, "mask_secrets", str)  # as before secrets were masked
+    monkeypatch.setattr(packing, "mask_secrets", str)  # as in versions that did not mask secrets
     rig.library.archives.export(rig.base, archive)
     rig.library.archives.restore(archive, name="copy")
     with rig.store.database.reading() as tx:
@@ -241,7 +238,7 @@ def test_a_server_shows_its_settings_without_the_secrets_in_their_addresses(rig:
     assert not [page for page in pages if SWORD in page or "<html" not in page]
 
 
-def test_a_database_address_that_cannot_be_read_is_named_without_its_password(clock: FakeClock) -> None:
+def test_the_error_for_an_invalid_database_address_hides_its_password(clock: FakeClock) -> None:
     with pytest.raises(BadSettings) as refused:
         open_database(f"postgresql//me:{SWORD}@db", clock)
     assert SWORD not in str(refused.value)

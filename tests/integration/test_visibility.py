@@ -1,5 +1,5 @@
-"""The check that every hit passes: each condition alone keeps a hit away, and without it the hit would be shown."""
-# ruff: noqa: S608 - SQL of a test's own words
+"""Each condition of the visibility check alone hides a hit, and without it the hit would be shown."""
+# ruff: noqa: S608 - SQL built from constants of these tests
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def names(rig: Rig, kind: str) -> list[str]:
 
 
 def change(rig: Rig, sql: str) -> None:
-    """Move rows by hand, past every guard."""
+    """Change rows directly, without any guard."""
     rig.store.database.write(lambda tx: tx.run_sql(sql), durable=False)
 
 
 def unpublish(rig: Rig, kind: str) -> None:
-    """Let a slot of the whales stand as if it had never published, though all else says that it has."""
+    """Mark a slot of the whales as unpublished, and leave all other rows as they are after publishing."""
     rig.ask("whales.md", Operation.FORCE)
     change(rig, f"UPDATE slots SET built = 0 WHERE id = {rig.slot('whales.md', kind).id}")
 
 
 def assert_only(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guard: str, instead: str = "") -> None:
-    """The whales are hidden, the stones are shown; and nothing else than these words hides the whales."""
+    """Assert that the whales are hidden, the stones are shown, and only this condition hides the whales."""
     assert_only_by(rig, kind, patch, {guard: instead})
 
 
@@ -64,9 +64,6 @@ def assert_only_by(rig: Rig, kind: str, patch: pytest.MonkeyPatch, guards: dict[
         unguarded.setattr(visibility, "sql", changed(visibility_statements, guards))
         assert len(names(rig, kind)) == 2
     assert names(rig, kind) == ["stones.md"]
-
-
-# -------------------------------------------------------------------- condition by condition
 
 
 def test_a_hit_of_another_base_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +79,7 @@ def test_a_hit_of_another_base_is_not_shown(rig: Rig, kind: str, monkeypatch: py
 
 
 def copied(rig: Rig, kind: str, recipe: int) -> str:
-    """Select the rows of a recipe, as another of the same kind can take them."""
+    """Select the rows of a recipe in the form that another recipe of the same kind can store."""
     sqlite = rig.store.database.engine.dialect.name == "sqlite"
     if kind == "vector":
         return f"{'(chunk, vector) ' if sqlite else ''}SELECT chunk, vector FROM vector_{recipe}"
@@ -116,7 +113,7 @@ def test_a_hit_of_a_document_that_is_being_deleted_is_not_shown(
     )
 
 
-def test_a_hit_of_an_item_that_is_hidden_is_not_shown_though_its_slots_are_not_deleted_yet(
+def test_a_hit_of_a_hidden_item_is_not_shown_before_its_slots_are_deleted(
     rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("stones.md", STONES)
@@ -125,7 +122,7 @@ def test_a_hit_of_an_item_that_is_hidden_is_not_shown_though_its_slots_are_not_d
     assert_only(rig, kind, monkeypatch, "ITEM_VISIBLE, slot_is_served(slots)", instead="slot_is_served(slots)")
 
 
-def test_nothing_of_a_base_that_is_being_deleted_is_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_hit_of_a_base_that_is_being_deleted_is_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", KRILL)
     change(rig, "UPDATE library_bases SET deleting = 1")
     assert rig.find("krill", kind) == []
@@ -141,7 +138,7 @@ def test_nothing_of_a_base_that_is_being_deleted_is_shown(rig: Rig, kind: str, m
         assert rig.find("krill", kind)
 
 
-def test_a_hit_by_another_recipe_than_the_served_one_is_not_shown(
+def test_a_hit_of_a_recipe_that_is_not_served_is_not_shown(
     rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.index("stones.md", STONES)
@@ -179,10 +176,10 @@ def test_a_row_of_content_that_is_not_published_yet_is_not_shown(
     rig.index("stones.md", STONES)
     rig.index("whales.md", "# Whales\n\nThe blue whale is the largest animal.\n")
     rig.put("whales.md", KRILL)
-    assert rig.worker.run_next(1) == 1  # the content alone
+    assert rig.worker.run_next(1) == 1  # only the content
     assert rig.slot("whales.md", kind).built == 1
     (ticket,) = rig.store.claim_next((kind,), "hand", 1)
-    with rig.store.guarded(ticket) as connection:  # the index has written its rows and not published them
+    with rig.store.guarded(ticket) as connection:  # the index has written its rows but not published them
         tx = rig.store.database.wrap_connection(connection)
         new = max(chunk for (chunk,) in tx.run_sql("SELECT id FROM library_chunks"))
         recipe = rig.library.indexes.recipes(rig.base, kind)[0].id
@@ -201,14 +198,14 @@ def test_a_row_of_content_that_is_not_published_yet_is_not_shown(
 
 
 def relabelled(rig: Rig, kind: str, recipe: int, old: int, new: int) -> str:
-    """Select the row of one chunk as that of another."""
+    """Select the row of one chunk as the row of another."""
     rowid = "rowid" if kind == "fulltext" and rig.store.database.engine.dialect.name == "sqlite" else "chunk"
     select = copied(rig, kind, recipe)
     head, _, tail = select.rpartition(f"SELECT {rowid}")
     return f"{head}SELECT {new}{tail} WHERE {rowid} = {old}"
 
 
-def test_a_hit_among_what_its_slot_lacks_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hit_on_a_missing_chunk_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
     chunk = max(rig.rows(kind))
@@ -216,7 +213,7 @@ def test_a_hit_among_what_its_slot_lacks_is_not_shown(rig: Rig, kind: str, monke
     change(rig, f"INSERT INTO library_missing (slot_id, chunk_id, reason) VALUES ({slot}, {chunk}, '{{}}')")
     assert_only(rig, kind, monkeypatch, ", ~lacks")
     other = next(one for one in CHANNELS if one != kind)
-    assert names(rig, other) == ["stones.md", "whales.md"]  # another index of the document does not lack it
+    assert names(rig, other) == ["stones.md", "whales.md"]  # the other index of the document is not missing the chunk
 
 
 def test_a_hit_without_its_document_is_not_shown(rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +248,7 @@ def test_a_hit_that_only_another_index_of_the_document_serves_is_not_shown(
     assert_only(rig, kind, monkeypatch, ", slots.c.kind == text_param('kind'))", instead=")")
 
 
-def test_a_hit_that_is_taken_for_somebody_elses_is_not_shown(rig: Rig, kind: str) -> None:
+def test_a_hit_with_the_wrong_owner_is_not_shown(rig: Rig, kind: str) -> None:
     rig.index("stones.md", STONES)
     rig.index("whales.md", KRILL)
     recipe = rig.slot("whales.md", kind).recipe
@@ -263,7 +260,7 @@ def test_a_hit_that_is_taken_for_somebody_elses_is_not_shown(rig: Rig, kind: str
         assert tx.run(visibility_statements.SELECT_CONFIRMED_CHUNKS, list(others.items()), **asked) == []
 
 
-def test_the_owners_of_a_base_are_read_again_when_many_chunks_are_new_and_not_for_what_is_gone(
+def test_chunk_owners_are_reloaded_for_many_new_chunks_but_not_for_removed_ones(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(visibility, "RELOAD_THRESHOLD", 2)
@@ -278,14 +275,14 @@ def test_the_owners_of_a_base_are_read_again_when_many_chunks_are_new_and_not_fo
 
     first = known()
     rig.index("stones.md", STONES)
-    assert known() is first  # what was asked for in vain is not waited for
+    assert known() is first  # chunks that were not found before do not count for a reload
     with rig.store.database.reading() as tx:
         assert owners.find_owners(tx, rig.base.key, [998, 999, 1_000]) == []
     assert known() is not first
     assert len(known().owners) == len(rig.rows("vector"))
 
 
-def test_the_owners_of_other_bases_are_forgotten_when_there_are_too_many(
+def test_the_cache_of_chunk_owners_evicts_other_bases_when_it_is_full(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(visibility, "MAX_CACHED_CHUNKS", 2)
@@ -296,7 +293,7 @@ def test_the_owners_of_other_bases_are_forgotten_when_there_are_too_many(
     assert list(owners._bases) == ["2", "3", "4"]
 
 
-def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str) -> None:
+def test_a_recipe_that_serves_no_document_is_not_searched(rig: Rig, kind: str) -> None:
     rig.index("whales.md", KRILL)
     with rig.store.database.reading() as tx:
         assert visibility.served_recipes(tx, rig.base.key, kind) == [rig.slot("whales.md", kind).recipe]
@@ -304,9 +301,6 @@ def test_a_recipe_that_no_document_is_served_by_is_not_asked(rig: Rig, kind: str
     rig.delete("whales.md")
     with rig.store.database.reading() as tx:
         assert visibility.served_recipes(tx, rig.base.key, kind) == []
-
-
-# -------------------------------------------------------------------- the whole
 
 
 @pytest.mark.parametrize(("better", "limits"), [(300, (5, 20)), (70, (1,))])
@@ -317,7 +311,7 @@ def test_channels_fetch_more_until_enough_are_confirmed(rig: Rig, better: int, l
     rig.work()
     for kind in CHANNELS:
         assert {hit.name[:4] for hit in rig.find("krill", kind, better)} == {"gone"}
-    with rig.store.database.writing(durable=False) as tx:  # all at once, as if they were being deleted
+    with rig.store.database.writing(durable=False) as tx:  # all in one transaction, as if they were being deleted
         gone = "SELECT id FROM library_items WHERE substr(name, 1, 4) = 'gone'"
         tx.run_sql(f"UPDATE slots SET state = 'deleting' WHERE owner_id IN ({owners_of(gone)})")
     for kind in CHANNELS:
@@ -331,7 +325,7 @@ def owners_of(documents: str) -> str:
     return f"SELECT id FROM owners WHERE CAST(owner AS BIGINT) IN ({documents})"
 
 
-def test_what_is_shown_equals_what_is_served_through_a_whole_life(rig: Rig) -> None:
+def test_search_shows_exactly_the_served_content_through_the_life_of_a_document(rig: Rig) -> None:
     text = "\n\n".join(f"## Part {n}\n\nThe krill of part {n}." for n in range(20))
     rig.index("parts.md", text)
     audit(rig)

@@ -1,4 +1,4 @@
-"""Watching real folders: changes are told, ticks come anyway, and a folder that comes back is watched again."""
+"""Watching real folders: changes are reported, ticks come regularly, and a recreated folder is watched again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OFTEN = timedelta(milliseconds=10)
 
 @pytest.fixture
 def stop(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Ends a watch that would never say anything, so that a test fails and does not hang."""
+    """Stop a watch that reports nothing, so that the test fails instead of hanging."""
     monkeypatch.setattr(watching, "QUIET_MS", 30)
     monkeypatch.setattr(watching, "POLL_MS", 60)
     event = threading.Event()
@@ -42,14 +42,14 @@ def until_changed(stirs: Iterator[WatchEvent]) -> None:
     assert WatchEvent.CHANGED in iter(stirs), "the watch ended"
 
 
-def test_the_watch_stands_when_the_first_tick_comes(tmp_path: Path, stop: threading.Event) -> None:
+def test_the_watch_is_active_when_the_first_tick_comes(tmp_path: Path, stop: threading.Event) -> None:
     stirs = watch(tmp_path, stop=stop, every=NEVER)
     assert next(stirs) == WatchEvent.TICK
     (tmp_path / "a.md").write_text("new")
     assert next(stirs) == WatchEvent.CHANGED
 
 
-def test_changes_deep_below_and_of_any_kind_are_told(tmp_path: Path, stop: threading.Event) -> None:
+def test_changes_of_any_kind_in_nested_folders_are_reported(tmp_path: Path, stop: threading.Event) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/c.md").write_text("old")
     stirs = watch(tmp_path, stop=stop, every=NEVER)
@@ -62,7 +62,7 @@ def test_changes_deep_below_and_of_any_kind_are_told(tmp_path: Path, stop: threa
     until_changed(stirs)
 
 
-def test_a_thousand_changes_at_once_are_few_stirs(tmp_path: Path, stop: threading.Event) -> None:
+def test_a_thousand_simultaneous_changes_are_combined_into_few_events(tmp_path: Path, stop: threading.Event) -> None:
     stirs = watch(tmp_path, stop=stop, every=NEVER)
     next(stirs)
     for number in range(1000):
@@ -85,7 +85,7 @@ def test_a_watch_ends_when_it_is_stopped(tmp_path: Path, stop: threading.Event, 
     assert list(stirs) == []
 
 
-def test_a_root_that_goes_and_comes_back_is_watched_again(tmp_path: Path, stop: threading.Event) -> None:
+def test_a_root_that_is_removed_and_recreated_is_watched_again(tmp_path: Path, stop: threading.Event) -> None:
     root = tmp_path / "root"
     root.mkdir()
     stirs = watch(root, stop=stop, every=NEVER)
@@ -94,19 +94,19 @@ def test_a_root_that_goes_and_comes_back_is_watched_again(tmp_path: Path, stop: 
     until_changed(stirs)
     root.mkdir()
     until_changed(stirs)
-    assert next(stirs) == WatchEvent.TICK  # the new watch stands
+    assert next(stirs) == WatchEvent.TICK  # the new watch is active
     (root / "a.md").write_text("new")
     until_changed(stirs)
 
 
-def test_a_root_that_is_not_there_yet_is_waited_for(tmp_path: Path, stop: threading.Event) -> None:
+def test_the_watch_waits_for_a_root_that_does_not_exist_yet(tmp_path: Path, stop: threading.Event) -> None:
     stirs = watch(tmp_path / "later", stop=stop, every=NEVER)
     assert next(stirs) == WatchEvent.TICK
     (tmp_path / "later").mkdir()
     until_changed(stirs)
 
 
-def test_another_folder_in_the_place_of_the_root_is_watched(tmp_path: Path, stop: threading.Event) -> None:
+def test_a_new_folder_at_the_path_of_the_root_is_watched(tmp_path: Path, stop: threading.Event) -> None:
     root = tmp_path / "root"
     root.mkdir()
     stirs = watch(root, stop=stop, every=NEVER)
@@ -121,7 +121,7 @@ def test_another_folder_in_the_place_of_the_root_is_watched(tmp_path: Path, stop
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no more watches"), RuntimeError("lost count")])
-def test_where_the_system_cannot_watch_ticks_remain(
+def test_ticks_continue_if_the_system_cannot_watch(
     tmp_path: Path, stop: threading.Event, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     tried = []
@@ -136,7 +136,7 @@ def test_where_the_system_cannot_watch_ticks_remain(
     assert len(tried) == 3
 
 
-def test_watching_that_failed_is_not_tried_at_every_glance(
+def test_a_failed_watch_is_not_retried_at_every_poll(
     tmp_path: Path, stop: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
@@ -159,7 +159,7 @@ def test_watching_that_failed_is_not_tried_at_every_glance(
     assert len(tried) == 1
 
 
-def test_without_the_library_ticks_remain(
+def test_ticks_continue_without_the_watchfiles_package(
     tmp_path: Path, stop: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
@@ -182,12 +182,12 @@ def test_without_the_library_ticks_remain(
         ("caf\udce9.md", True),
     ],
 )
-def test_what_a_scan_would_not_look_at_stirs_nobody(tmp_path: Path, path: str, matters: bool) -> None:
+def test_changes_of_ignored_paths_are_not_reported(tmp_path: Path, path: str, matters: bool) -> None:
     ignoring = FolderRules(patterns=("drafts/",)).ignore_rules
     assert watching._is_relevant(tmp_path, f"{tmp_path}/{path}", ignoring) is matters
 
 
-def test_what_no_scan_looks_at_stirs_nobody_whatever_the_rules(tmp_path: Path) -> None:
+def test_changes_of_always_ignored_paths_are_never_reported(tmp_path: Path) -> None:
     assert not watching._is_relevant(
         tmp_path, f"{tmp_path}/a/.git/index", FolderRules(use_default_ignores=False).ignore_rules
     )

@@ -1,4 +1,4 @@
-"""Secrets of webhooks are encrypted in the database, under a key that all processes share and a command replaces."""
+"""Webhook secrets are encrypted in the database with a key that all processes share and a command rotates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 class Process:
-    """One process of a deployment, with the key that it was given or the file in its home folder."""
+    """One process of a deployment, with a configured key or the key file in its home folder."""
 
     def __init__(self, store: SqlStore, home: Path, key: str = "") -> None:
         self.store = store
@@ -67,14 +67,14 @@ class Process:
         return [one for row in rows for one in row if one]
 
     def write_plaintext(self, webhook: int, secret: str) -> None:
-        """Store a secret as versions before this one did."""
+        """Store a secret in plain text, like earlier versions."""
         with self.store.database.writing(durable=True) as tx:
-            tx.run_sql(f"UPDATE webhooks SET secret = '{secret}' WHERE id = {webhook}")  # noqa: S608 - a test's own
+            tx.run_sql(f"UPDATE webhooks SET secret = '{secret}' WHERE id = {webhook}")  # noqa: S608 - test data
 
 
 @pytest.fixture(autouse=True)
 def real_time(clock: FakeClock) -> None:
-    """Set the clock to the time that receivers compare with."""
+    """Set the clock to the real time, which receivers compare with."""
     clock.jump(timedelta(microseconds=time.time_ns() // 1000 - clock.now()))
 
 
@@ -87,7 +87,7 @@ def keys(home: Path) -> list[str]:
     return (home / KEY_FILE).read_text().split()
 
 
-def test_the_database_has_no_secret_and_messages_are_signed_with_it(process: Process, receiver: Receiver) -> None:
+def test_the_database_has_no_plain_secret_and_messages_are_signed_with_it(process: Process, receiver: Receiver) -> None:
     hook, secret = process.webhooks.create(receiver.url(), ["*"])
     newer = process.webhooks.rotate_secret(hook.id)
     assert not [one for one in process.stored() if secret in one or newer in one]
@@ -96,19 +96,17 @@ def test_the_database_has_no_secret_and_messages_are_signed_with_it(process: Pro
     assert message.verified(secret) == message.verified(newer)
 
 
-def test_the_key_file_is_created_on_first_use_for_its_owner_alone(process: Process, tmp_path: Path) -> None:
+def test_the_key_file_is_created_on_first_use_and_only_its_owner_can_read_it(process: Process, tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
     process.webhooks.create("http://127.0.0.1/", ["*"])
     assert stat.S_IMODE((tmp_path / "home" / KEY_FILE).stat().st_mode) == 0o600
     assert len(keys(tmp_path / "home")) == 1
-    (tmp_path / "home" / KEY_FILE).chmod(0o644)  # as an operator did who copied it
+    (tmp_path / "home" / KEY_FILE).chmod(0o644)  # as after an operator copied it
     Process(process.store, tmp_path / "home").webhooks.create("http://127.0.0.1/", ["*"])
     assert stat.S_IMODE((tmp_path / "home" / KEY_FILE).stat().st_mode) == 0o600
 
 
-def test_a_key_file_that_does_not_fit_on_the_disk_is_a_full_disk_and_leaves_nothing(
-    process: Process, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_key_file(process: Process, tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for write in (
         lambda: process.webhooks.create("http://127.0.0.1/", ["*"]),
@@ -117,7 +115,7 @@ def test_a_key_file_that_does_not_fit_on_the_disk_is_a_full_disk_and_leaves_noth
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
             with pytest.raises(StoreFull, match="HOLDFAST_HOME"):
-                # The transaction is given up before the database writes anything.
+                # The transaction is aborted before the database writes anything.
                 write()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -125,7 +123,7 @@ def test_a_key_file_that_does_not_fit_on_the_disk_is_a_full_disk_and_leaves_noth
     assert list((tmp_path / "home").iterdir()) == []
 
 
-def test_a_key_file_that_cannot_be_written_is_named(store: SqlStore, tmp_path: Path) -> None:
+def test_the_error_names_a_key_file_that_cannot_be_written(store: SqlStore, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, where the home folder should be")
     process = Process(store, tmp_path / "home")
     with pytest.raises(BadSecretKey, match=f"cannot be (written to|read from) {tmp_path}") as refused:
@@ -134,7 +132,7 @@ def test_a_key_file_that_cannot_be_written_is_named(store: SqlStore, tmp_path: P
     assert process.stored() == []
 
 
-def test_an_empty_key_file_is_named(process: Process, tmp_path: Path) -> None:
+def test_the_error_names_an_empty_key_file(process: Process, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / KEY_FILE).touch()
     with pytest.raises(BadSecretKey, match="There is no key in") as refused:
@@ -143,7 +141,7 @@ def test_an_empty_key_file_is_named(process: Process, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "home").iterdir()] == [KEY_FILE]
 
 
-def test_processes_that_start_at_once_agree_on_one_key(store: SqlStore, tmp_path: Path) -> None:
+def test_processes_that_start_concurrently_agree_on_one_key(store: SqlStore, tmp_path: Path) -> None:
     ready = threading.Barrier(4)
 
     def create(_: int) -> SecretCipher:
@@ -159,14 +157,14 @@ def test_processes_that_start_at_once_agree_on_one_key(store: SqlStore, tmp_path
     assert {one.decrypt(stored) for one in made} == {"whsec_x"}
 
 
-def test_a_process_that_creates_the_key_too_late_keeps_the_one_that_is_there(tmp_path: Path) -> None:
+def test_a_process_that_is_late_uses_the_existing_key(tmp_path: Path) -> None:
     first = SecretCipher("", tmp_path)._create_key_file()
     assert SecretCipher("", tmp_path)._create_key_file() == first
     assert keys(tmp_path) == [first.text]
 
 
 @pytest.mark.parametrize(("key", "reason"), [("", "secret_key_missing"), (NEW, "secret_key_wrong")])
-def test_a_missing_or_wrong_key_is_named_and_nothing_is_written_or_sent(
+def test_with_a_missing_or_wrong_key_nothing_is_written_or_sent(
     store: SqlStore, tmp_path: Path, receiver: Receiver, key: str, reason: str
 ) -> None:
     right, wrong = Process(store, tmp_path, OLD), Process(store, tmp_path / "other", key)
@@ -189,14 +187,12 @@ def test_a_missing_or_wrong_key_is_named_and_nothing_is_written_or_sent(
     assert (delivery.reason, wrong.webhooks.get(hook.id).state) == ("secret_key", WebhookState.FAILING)
 
 
-def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
+def test_a_short_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="at least 32 characters"):
         SecretCipher("short", tmp_path)
 
 
-def test_secrets_that_were_stored_as_plain_text_still_sign_and_are_encrypted(
-    process: Process, receiver: Receiver
-) -> None:
+def test_secrets_stored_as_plain_text_still_sign_and_are_encrypted(process: Process, receiver: Receiver) -> None:
     hook, secret = process.webhooks.create(receiver.url(), ["*"])
     process.write_plaintext(hook.id, secret)
     process.send()
@@ -212,7 +208,7 @@ def test_rotating_the_key_file_keeps_every_secret_and_drops_the_old_key(
     process: Process, store: SqlStore, tmp_path: Path, receiver: Receiver
 ) -> None:
     _, secret = process.webhooks.create(receiver.url(), ["*"])
-    other = Process(store, tmp_path / "home")  # runs all the time, and knows the old key only
+    other = Process(store, tmp_path / "home")  # runs during the rotation and knows only the old key
     other.send()
     before = keys(tmp_path / "home")
     assert process.cipher.rotate_key(process.store.database) == 1
@@ -226,7 +222,7 @@ def test_rotating_the_key_file_keeps_every_secret_and_drops_the_old_key(
 
 
 @pytest.mark.parametrize("step", ["_reencrypt", "_drop_old_keys"])
-def test_a_rotation_that_is_interrupted_loses_nothing_and_can_be_repeated(
+def test_an_interrupted_rotation_loses_no_secret_and_can_be_repeated(
     process: Process, store: SqlStore, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process.webhooks.create("http://127.0.0.1/", ["*"])
@@ -238,7 +234,7 @@ def test_a_rotation_that_is_interrupted_loses_nothing_and_can_be_repeated(
     with pytest.raises(KeyboardInterrupt):
         process.cipher.rotate_key(process.store.database)
     assert len(keys(tmp_path / "home")) == 2
-    new = Process(store, tmp_path / "home")  # knows nothing but the file
+    new = Process(store, tmp_path / "home")  # knows only the file
     assert [new.cipher.decrypt(one)[:6] for one in new.stored()] == ["whsec_"]
     assert new.cipher.rotate_key(new.store.database) == 1
     assert len(keys(tmp_path / "home")) == 1
@@ -250,14 +246,13 @@ def test_an_old_key_is_kept_as_long_as_a_secret_needs_it(
     process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process.webhooks.create("http://127.0.0.1/", ["*"])
-    monkeypatch.setattr(
-        process.cipher, "_reencrypt", lambda *_: 0
-    )  # as if a process wrote one with the old key meanwhile
+    # As if another process wrote a secret with the old key during the rotation.
+    monkeypatch.setattr(process.cipher, "_reencrypt", lambda *_: 0)
     process.cipher.rotate_key(process.store.database)
     assert len(keys(tmp_path / "home")) == 2
 
 
-def test_a_key_that_is_set_is_rotated_by_setting_the_new_one_before_the_old(store: SqlStore, tmp_path: Path) -> None:
+def test_a_configured_key_is_rotated_by_putting_the_new_key_before_the_old(store: SqlStore, tmp_path: Path) -> None:
     Process(store, tmp_path, OLD).webhooks.create("http://127.0.0.1/", ["*"])
     both = Process(store, tmp_path, f"{NEW},{OLD}")
     assert both.cipher.rotate_key(both.store.database) == 1

@@ -1,4 +1,4 @@
-"""Webhooks from the log to a real receiver on loopback: what arrives, how often, and where nothing ever goes."""
+"""Webhooks deliver events to a real receiver, retry failures, and never send to a forbidden address."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tests.support.receiver import Message, Said
 
 HERE = Reach.parse("127.0.0.1")
-OUTSIDE = Reach.parse("127.0.0.2")  # plays the public internet; 127.0.0.1 is the private network
+OUTSIDE = Reach.parse("127.0.0.2")  # the public internet in these tests; 127.0.0.1 is the private network
 SENT, WAITING, FAILED = DeliveryState.SENT, DeliveryState.WAITING, DeliveryState.FAILED
 DAY, TICK = timedelta(days=1), timedelta(microseconds=1)
 KEEP = 30 * DAY
@@ -56,7 +56,7 @@ KEY = "k" * 44
 
 @dataclass
 class Office:
-    """Everything that sends, on one database."""
+    """All parts that send webhooks, on one database."""
 
     store: SqlStore
     clock: FakeClock
@@ -74,13 +74,11 @@ class Office:
         self.store.database.write(lambda tx: record_events(tx, [event]), durable=True)
 
     def collect(self) -> None:
-        while (
-            self.deliveries.collect_events() is not None
-        ):  # on PostgreSQL somebody else's transaction may be in the way
+        while self.deliveries.collect_events() is not None:  # on PostgreSQL, a concurrent transaction can delay events
             pass
 
     def send(self, *, after: timedelta = timedelta()) -> None:
-        """Let some time pass, then send what is due, all of it."""
+        """Advance the clock, then send everything that is due."""
         self.clock.advance(after)
         self.collect()
         for _ in range(100):
@@ -115,7 +113,7 @@ def office(store: SqlStore, clock: FakeClock) -> Iterator[Office]:
 
 @pytest.fixture
 def other(office: Office, database_url: str, clock: FakeClock) -> Iterator[Office]:
-    """The same database as another process sees it."""
+    """The same database as seen by another process."""
     store = open_test_store(database_url, clock)
     other = Office(store, clock, office.line)
     yield other
@@ -134,7 +132,7 @@ def only(receiver: Receiver) -> Message:
 
 
 class TestAMessage:
-    def test_is_what_the_standard_asks_for(self, office: Office, receiver: Receiver) -> None:
+    def test_a_message_follows_the_standard_webhooks_format(self, office: Office, receiver: Receiver) -> None:
         webhook, secret = office.webhooks.create(receiver.url("/hook?a=b"), ["job.*"])
         office.happen()
         office.send()
@@ -150,7 +148,7 @@ class TestAMessage:
         assert (data["base"], data["document"], data["job"], data["generation"]) == (7, 42, "job-1", 3)
         assert office.states(webhook) == [SENT]
 
-    def test_that_was_altered_is_seen_by_the_receiver(self, office: Office, receiver: Receiver) -> None:
+    def test_the_receiver_detects_an_altered_message(self, office: Office, receiver: Receiver) -> None:
         _, secret = office.webhooks.create(receiver.url(), ["*"])
         office.happen()
         office.send()
@@ -160,7 +158,7 @@ class TestAMessage:
         with pytest.raises(WebhookVerificationError):
             type(message)(message.path, message.headers | {"webhook-id": "msg_x"}, message.body).verified(secret)
 
-    def test_sent_again_later_cannot_be_taken_for_a_new_one(self, office: Office, receiver: Receiver) -> None:
+    def test_the_receiver_rejects_a_replayed_message(self, office: Office, receiver: Receiver) -> None:
         _, secret = office.webhooks.create(receiver.url(), ["*"])
         office.clock.jump(-timedelta(minutes=6))
         office.happen()
@@ -168,8 +166,8 @@ class TestAMessage:
         with pytest.raises(WebhookVerificationError, match="too old"):
             only(receiver).verified(secret)
 
-    def test_arrives_when_its_slot_is_free(self, office: Office, receiver: Receiver) -> None:
-        """Whoever is told that a job has ended may start the next one at once."""
+    def test_a_message_arrives_after_its_slot_is_free(self, office: Office, receiver: Receiver) -> None:
+        """A receiver that is notified of the end of a job may start the next one immediately."""
         office.webhooks.create(receiver.url(), ["job.success"])
         answers = []
 
@@ -182,14 +180,14 @@ class TestAMessage:
         office.send()
         assert answers == [Admitted.ACCEPTED]
 
-    def test_has_secrets_of_nobody(self, office: Office, receiver: Receiver) -> None:
+    def test_a_webhook_does_not_show_its_secret(self, office: Office, receiver: Receiver) -> None:
         webhook, secret = office.webhooks.create(receiver.url(), ["*"])
         assert secret not in repr(webhook)
         assert secret not in repr(office.webhooks.list_all())
 
 
 class TestEvents:
-    def test_each_becomes_one_delivery_in_its_order(self, office: Office, hook: StoredWebhook) -> None:
+    def test_each_event_becomes_one_delivery_in_order(self, office: Office, hook: StoredWebhook) -> None:
         for number in range(2 * LOG_PAGE_SIZE + 5):
             office.happen(owner=str(number))
         office.collect()
@@ -198,7 +196,7 @@ class TestEvents:
         assert owners == list(range(2 * LOG_PAGE_SIZE + 5))
         assert len({one.message for one in found}) == len(found)
 
-    def test_before_a_webhook_was_made_are_not_told(self, office: Office, receiver: Receiver) -> None:
+    def test_events_before_the_creation_of_a_webhook_are_not_sent(self, office: Office, receiver: Receiver) -> None:
         office.happen()
         office.webhooks.create(receiver.url(), ["*"])
         office.send()
@@ -213,14 +211,14 @@ class TestEvents:
             (["base.created"], ["base.created"]),
         ],
     )
-    def test_are_chosen_by_their_types(self, office: Office, receiver: Receiver, types: list[str], told: Any) -> None:
+    def test_events_are_selected_by_type(self, office: Office, receiver: Receiver, types: list[str], told: Any) -> None:
         webhook, _ = office.webhooks.create(receiver.url(), types)
         for type_ in ("job.success", "job.failed", "base.created"):
             office.happen(type_=type_)
         office.collect()
         assert [one.type for one in reversed(office.deliveries.list_for_webhook(webhook.id))] == told
 
-    def test_of_other_bases_never_leave(self, office: Office, receiver: Receiver) -> None:
+    def test_events_of_other_bases_are_never_sent(self, office: Office, receiver: Receiver) -> None:
         webhook, _ = office.webhooks.create(receiver.url(), ["*"], bases=[7, 70])
         for base in ("7", "8", "77", "shelf", ""):
             office.happen(base)
@@ -231,7 +229,7 @@ class TestEvents:
         ] == [7]
         assert len(receiver.got) == 1
 
-    def test_are_collected_once_by_many_at_the_same_moment(
+    def test_concurrent_processes_collect_each_event_once(
         self, office: Office, other: Office, hook: StoredWebhook
     ) -> None:
         for number in range(40):
@@ -239,7 +237,7 @@ class TestEvents:
         side_by_side(4, lambda index: (office, other)[index % 2].collect())
         assert len(office.deliveries.list_for_webhook(hook.id, limit=1000)) == 40
 
-    def test_that_were_looked_at_are_not_looked_at_again_by_whoever_comes_late(
+    def test_a_late_collector_does_not_move_the_cursor_back(
         self, office: Office, other: Office, hook: StoredWebhook
     ) -> None:
         before = office.cursor(hook)
@@ -252,9 +250,7 @@ class TestEvents:
         other.deliveries._add_deliveries(before, [hook.id], page)
         assert office.cursor(hook) == after != before
 
-    def test_that_were_read_before_a_webhook_was_disabled_are_not_told(
-        self, office: Office, hook: StoredWebhook
-    ) -> None:
+    def test_events_read_before_a_webhook_was_disabled_are_not_sent(self, office: Office, hook: StoredWebhook) -> None:
         before = office.cursor(hook)
         office.happen()
         page = EventLog(office.store.database).read(Cursor.parse(before))
@@ -263,7 +259,7 @@ class TestEvents:
         assert office.deliveries.list_for_webhook(hook.id) == []
         assert office.cursor(hook) == before
 
-    def test_are_told_once_even_if_the_place_in_the_log_is_lost(
+    def test_events_are_sent_once_even_if_the_cursor_is_reset(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         before = office.cursor(hook)
@@ -274,7 +270,7 @@ class TestEvents:
         office.send()
         assert len(receiver.got) == 1
 
-    def test_are_not_lost_when_collecting_breaks_off(self, office: Office, hook: StoredWebhook) -> None:
+    def test_an_interrupted_collection_loses_no_events(self, office: Office, hook: StoredWebhook) -> None:
         office.happen()
         office.happen()
         torn = DeliveryOutbox(office.store.database, TornLog(office.store.database), SecretCipher(KEY, Path()))
@@ -284,7 +280,7 @@ class TestEvents:
         office.collect()
         assert len(office.deliveries.list_for_webhook(hook.id)) == 2
 
-    def test_that_retention_removed_do_not_stop_those_behind_them(
+    def test_events_removed_by_retention_do_not_block_later_events(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen(owner="1")
@@ -300,7 +296,7 @@ class TestEvents:
 
 
 class TornLog(EventLog):
-    """A log whose last event cannot be told."""
+    """A log whose last event cannot be serialised."""
 
     def read(self, after: Cursor | None, limit: int = LOG_PAGE_SIZE, **more: Any) -> LogPage:
         page = super().read(after, limit, **more)
@@ -322,7 +318,9 @@ def office_body(office: Office, delivery: int) -> Any:
 
 
 class TestFailures:
-    def test_are_tried_again_under_the_same_id_and_with_a_new_time(self, office: Office, receiver: Receiver) -> None:
+    def test_a_failed_message_is_retried_with_the_same_id_and_a_new_timestamp(
+        self, office: Office, receiver: Receiver
+    ) -> None:
         webhook, secret = office.webhooks.create(receiver.url(), ["*"])
         receiver.answers += [say(500), say(502, b"stack trace")]
         office.happen()
@@ -353,7 +351,7 @@ class TestFailures:
             (say(500, Retry_After="3600"), RETRY_DELAYS[0]),
         ],
     )
-    def test_wait_as_long_as_the_receiver_asks(
+    def test_the_retry_delay_respects_retry_after_in_seconds(
         self, office: Office, receiver: Receiver, hook: StoredWebhook, said: Said, wait: timedelta
     ) -> None:
         receiver.answers.append(said)
@@ -362,7 +360,7 @@ class TestFailures:
         (delivery,) = office.deliveries.list_for_webhook(hook.id)
         assert delivery.next_at == as_datetime(office.clock.now()) + wait
 
-    def test_wait_until_the_date_that_the_receiver_names(
+    def test_the_retry_delay_respects_retry_after_as_a_date(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.clock.jump(timedelta(microseconds=-(office.clock.now() % 1_000_000)))
@@ -373,9 +371,7 @@ class TestFailures:
         (delivery,) = office.deliveries.list_for_webhook(hook.id)
         assert delivery.next_at == as_datetime(office.clock.now()) + timedelta(hours=2)
 
-    def test_end_when_the_receiver_says_that_it_is_gone(
-        self, office: Office, receiver: Receiver, hook: StoredWebhook
-    ) -> None:
+    def test_status_410_disables_the_webhook(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
         receiver.answers.append(say(410))
         office.happen()
         office.send()
@@ -386,20 +382,20 @@ class TestFailures:
         office.send(after=DAY)
         assert len(receiver.got) == 1
 
-    def test_that_end_a_webhook_are_told_to_whoever_sees_everything_once(
+    def test_a_disabled_webhook_is_reported_once_to_webhooks_for_all_bases(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         everything = office.webhooks.create(receiver.url("/all"), ["webhook.*"])[0]
         some = office.webhooks.create(receiver.url("/some"), ["*"], bases=[7])[0]
         receiver.answers += [say(410), say(410)]
-        office.webhooks.disable(some.id)  # what a person does is no news
+        office.webhooks.disable(some.id)  # disabling by a user emits no event
         cursor = office.cursor(some)
         office.happen()
         office.happen()
         office.send()
         office.webhooks.enable(some.id)
         with office.store.database.writing(durable=True) as tx:  # as if it had not been disabled
-            tx.run_sql(f"UPDATE webhooks SET cursor = '{cursor}' WHERE id = {some.id}")  # noqa: S608 - a test's own
+            tx.run_sql(f"UPDATE webhooks SET cursor = '{cursor}' WHERE id = {some.id}")  # noqa: S608 - test data
         office.send()
         events = [one for one in EventLog(office.store.database).read(None).events if one.type == "webhook.disabled"]
         (event,) = events
@@ -413,7 +409,9 @@ class TestFailures:
         office.webhooks.disable(hook.id)
         assert [one.type for one in EventLog(office.store.database).read(None).events].count("webhook.disabled") == 1
 
-    def test_for_three_days_disable_the_webhook(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
+    def test_three_days_of_failures_disable_the_webhook(
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
+    ) -> None:
         receiver.answers += [say(500)] * (len(RETRY_DELAYS) + 1)
         office.happen()
         office.send()
@@ -428,7 +426,7 @@ class TestFailures:
         (delivery,) = office.deliveries.list_for_webhook(hook.id)
         assert (delivery.state, delivery.attempts) == (FAILED, len(RETRY_DELAYS) + 1)
 
-    def test_of_one_message_do_not_disable_a_receiver_that_takes_others(
+    def test_failures_of_one_message_do_not_disable_a_receiver_that_accepts_others(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen()
@@ -448,7 +446,7 @@ class TestFailures:
         assert office.states(hook) == [FAILED] + [SENT] * len(RETRY_DELAYS)
         assert office.webhooks.get(hook.id).enabled
 
-    def test_of_a_dead_address_are_few_however_many_messages_wait(
+    def test_a_dead_address_gets_few_attempts_however_many_messages_wait(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         for _ in range(50):
@@ -466,7 +464,7 @@ class TestFailures:
         assert webhook.retry_at > office.clock.now()
         assert webhook.waiting == len(office.deliveries.list_for_webhook(hook.id, limit=1000))
 
-    def test_are_followed_by_one_probe_at_a_time_and_the_first_success_sends_the_rest(
+    def test_after_failures_one_probe_runs_at_a_time_and_its_success_sends_the_rest(
         self, office: Office, other: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         receiver.answers += [say(500)] * MAX_CONCURRENT_ATTEMPTS
@@ -485,7 +483,9 @@ class TestFailures:
         assert set(office.states(hook)) == {SENT}
         assert office.webhooks.get(hook.id).waiting == 0
 
-    def test_lengthen_the_pause_up_to_an_hour(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
+    def test_repeated_failures_increase_the_pause_up_to_an_hour(
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
+    ) -> None:
         receiver.answers += [say(500)] * 100
         office.happen()
         office.send()
@@ -498,7 +498,7 @@ class TestFailures:
             assert len(receiver.got) == sent + 1
         assert office.webhooks.get(hook.id).failures == len(receiver.got)
 
-    def test_of_a_receiver_that_is_not_there_are_told(self, office: Office) -> None:
+    def test_an_unreachable_receiver_is_reported(self, office: Office) -> None:
         with Receiver() as gone:
             webhook, _ = office.webhooks.create(gone.url(), ["*"])
         office.happen()
@@ -507,7 +507,7 @@ class TestFailures:
         assert (delivery.state, delivery.status, delivery.reason) == (WAITING, None, "unreachable")
 
     @pytest.mark.usefixtures("hook")
-    def test_keep_nothing_of_what_the_receiver_said(self, office: Office, receiver: Receiver) -> None:
+    def test_the_response_of_the_receiver_is_not_stored(self, office: Office, receiver: Receiver) -> None:
         receiver.answers.append(say(500, b"the password is swordfish", X_Trace="swordfish"))
         office.happen()
         office.send()
@@ -518,7 +518,7 @@ class TestFailures:
 
 
 class TestForgedRequests:
-    """The row `Webhook SSRF` of our list of threats."""
+    """The row `Webhook SSRF` of our threat model."""
 
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
     def test_a_redirect_is_a_failure_and_is_not_followed(
@@ -532,7 +532,9 @@ class TestForgedRequests:
         (delivery,) = office.deliveries.list_for_webhook(hook.id)
         assert (delivery.state, delivery.status, delivery.reason) == (WAITING, status, "redirected")
 
-    def test_a_name_that_leads_into_this_network_later_is_refused_then(self, store: SqlStore, clock: FakeClock) -> None:
+    def test_a_name_that_later_resolves_into_the_private_network_is_refused(
+        self, store: SqlStore, clock: FakeClock
+    ) -> None:
         leads = ["127.0.0.2"]
         line = PostOptions(reach=OUTSIDE, resolve=lambda _: leads)
         office = Office(store, clock, line)
@@ -551,7 +553,7 @@ class TestForgedRequests:
         assert (delivery.state, delivery.status, delivery.reason) == (WAITING, None, "refused_address")
         office.sender.close()
 
-    def test_a_name_is_looked_up_once_and_its_judged_address_dialled(self, store: SqlStore, clock: FakeClock) -> None:
+    def test_a_name_is_resolved_once_and_the_checked_address_is_used(self, store: SqlStore, clock: FakeClock) -> None:
         lookups: list[str] = []
 
         def rebinding(name: str) -> Sequence[str]:
@@ -574,13 +576,15 @@ class TestForgedRequests:
             "http://2130706433/", "file:///etc/passwd", "ftp://example.org/", "http://user:word@example.org/", "",
         ],
     )  # fmt: skip
-    def test_an_address_that_cannot_be_meant_is_refused_at_once(self, store: SqlStore, url: str) -> None:
+    def test_a_private_or_invalid_address_is_refused_on_creation(self, store: SqlStore, url: str) -> None:
         webhooks = WebhookRepository(store.database, EventLog(store.database), SecretCipher(KEY, Path()), PUBLIC_ONLY)
         with pytest.raises(BadRequest):
             webhooks.create(url, ["*"])
         assert webhooks.list_all() == []
 
-    def test_no_proxy_is_asked(self, office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_proxies_of_the_environment_are_not_used(
+        self, office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with Receiver() as proxy:
             for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
                 monkeypatch.setenv(name, proxy.url())
@@ -589,7 +593,7 @@ class TestForgedRequests:
             office.send()
             assert (len(receiver.got), len(proxy.got)) == (1, 0)
 
-    def test_a_receiver_that_cannot_prove_who_it_is_is_told_nothing(self, tmp_path: Path) -> None:
+    def test_a_receiver_with_an_invalid_certificate_gets_no_message(self, tmp_path: Path) -> None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(*certificate(tmp_path, "elsewhere.test"))
         with Site(tls=tls) as site:
@@ -602,10 +606,10 @@ def office_time() -> Any:
 
 
 class TestLimits:
-    QUICK = PostOptions(reach=HERE, timeout_seconds=0.3)  # for what never answers
+    QUICK = PostOptions(reach=HERE, timeout_seconds=0.3)  # for receivers that never answer
     PATIENT = PostOptions(reach=HERE, timeout_seconds=PATIENCE_SECONDS)
 
-    def test_a_receiver_that_does_not_answer_is_given_up(self) -> None:
+    def test_a_receiver_that_does_not_answer_times_out(self) -> None:
         gate = threading.Event()
         with Site() as site:
             site.answers["/"] = lambda _: iter([b""] if gate.wait(PATIENCE_SECONDS) else [])
@@ -613,7 +617,7 @@ class TestLimits:
             gate.set()
         assert answer == AttemptResult(reason="too_slow")
 
-    def test_an_answer_without_end_counts_by_its_status_and_is_not_read_to_its_end(self) -> None:
+    def test_an_endless_response_counts_by_its_status_and_is_not_read_completely(self) -> None:
         sent: list[int] = []
 
         def endless(_: object) -> Iterator[bytes]:
@@ -628,13 +632,13 @@ class TestLimits:
         assert answer == AttemptResult(status=200)
         assert len(sent) < 500, "no more than fits into the network's buffers"
 
-    def test_an_answer_that_makes_no_sense_is_a_failure(self) -> None:
+    def test_an_invalid_http_response_is_a_failure(self) -> None:
         with Site() as site:
             site.says("/", b"SSH-2.0-OpenSSH_9.2\r\n")
             answer = post(self.PATIENT, site.url("/"), {}, b"{}", office_time())
         assert answer == AttemptResult(reason="bad_answer")
 
-    def test_a_slow_receiver_does_not_hold_up_others(self, office: Office, receiver: Receiver) -> None:
+    def test_a_slow_receiver_does_not_delay_others(self, office: Office, receiver: Receiver) -> None:
         gate, there = threading.Event(), threading.Semaphore(0)
 
         def hang(_: Message) -> None:
@@ -662,7 +666,7 @@ class TestLimits:
 
 
 class TestTwoSenders:
-    def test_at_once_send_each_delivery_once(self, office: Office, other: Office, receiver: Receiver) -> None:
+    def test_two_senders_send_each_delivery_once(self, office: Office, other: Office, receiver: Receiver) -> None:
         hooks = [office.webhooks.create(receiver.url(f"/{number}"), ["*"])[0] for number in range(4)]
         for _ in range(10):
             office.happen()
@@ -680,7 +684,7 @@ class TestTwoSenders:
         assert len(receiver.got) == len({message.id for message in receiver.got}) == 40
 
     @pytest.mark.usefixtures("hook")
-    def test_claim_no_more_of_a_webhook_than_one_would(self, office: Office, other: Office) -> None:
+    def test_two_senders_together_respect_the_limit_of_a_webhook(self, office: Office, other: Office) -> None:
         for _ in range(10):
             office.happen()
         office.collect()
@@ -688,7 +692,7 @@ class TestTwoSenders:
         attempts = [attempt for claim in claims for attempt in claim]
         assert len({attempt.delivery for attempt in attempts}) == len(attempts) == MAX_CONCURRENT_ATTEMPTS
 
-    def test_whoever_is_killed_between_sending_and_noting_leaves_it_to_be_sent_again(
+    def test_a_delivery_is_sent_again_if_its_sender_is_killed_before_recording_the_result(
         self, office: Office, other: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen()
@@ -702,7 +706,7 @@ class TestTwoSenders:
         assert receiver.got[0].id == receiver.got[1].id
         assert other.states(hook) == [SENT]
 
-    def test_whoever_comes_too_late_does_not_undo_what_another_noted(
+    def test_a_late_sender_cannot_overwrite_the_result_of_another(
         self, office: Office, other: Office, hook: StoredWebhook
     ) -> None:
         office.happen()
@@ -721,7 +725,7 @@ class TestTwoSenders:
 
 
 class TestSecrets:
-    def test_both_sign_while_one_replaces_the_other(self, office: Office, receiver: Receiver) -> None:
+    def test_both_secrets_sign_during_a_rotation(self, office: Office, receiver: Receiver) -> None:
         webhook, old = office.webhooks.create(receiver.url(), ["*"])
         new = office.webhooks.rotate_secret(webhook.id)
         office.happen()
@@ -729,7 +733,7 @@ class TestSecrets:
         assert only(receiver).verified(old) == only(receiver).verified(new)
         assert new != old
 
-    def test_the_old_one_ends_a_day_later(self, office: Office, receiver: Receiver) -> None:
+    def test_the_old_secret_expires_after_a_day(self, office: Office, receiver: Receiver) -> None:
         webhook, old = office.webhooks.create(receiver.url(), ["*"])
         office.clock.jump(-SECRET_OVERLAP)
         new = office.webhooks.rotate_secret(webhook.id)
@@ -741,7 +745,7 @@ class TestSecrets:
         with pytest.raises(WebhookVerificationError):
             only(receiver).verified(old)
 
-    def test_an_ended_one_is_swept_from_the_database(self, office: Office, receiver: Receiver) -> None:
+    def test_an_expired_secret_is_removed_from_the_database(self, office: Office, receiver: Receiver) -> None:
         webhook, old = office.webhooks.create(receiver.url(), ["*"])
         office.webhooks.rotate_secret(webhook.id)
         office.clock.advance(SECRET_OVERLAP)
@@ -751,7 +755,7 @@ class TestSecrets:
 
 
 class TestAWebhook:
-    def test_that_is_disabled_is_told_nothing_and_goes_on_from_now(
+    def test_a_disabled_webhook_gets_no_events_and_resumes_with_new_ones(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen(owner="1")
@@ -767,7 +771,7 @@ class TestAWebhook:
         assert sorted(b'"document": 1,' in one.body for one in receiver.got) == [False, True]
         assert not any(b'"document": 2,' in one.body for one in receiver.got)
 
-    def test_that_is_enabled_again_has_a_clean_record(
+    def test_enabling_a_webhook_resets_its_failures(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         receiver.answers += [say(500), say(410)]
@@ -778,7 +782,7 @@ class TestAWebhook:
         again = office.webhooks.enable(hook.id)
         assert (again.enabled, again.failures, again.failing_since) == (True, 0, None)
 
-    def test_that_is_enabled_already_keeps_its_place(
+    def test_enabling_an_enabled_webhook_keeps_its_cursor(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen()
@@ -786,7 +790,7 @@ class TestAWebhook:
         office.send()
         assert len(receiver.got) == 1
 
-    def test_that_is_deleted_is_gone_at_once_and_swept_later(
+    def test_a_deleted_webhook_disappears_immediately_and_is_swept_later(
         self, office: Office, receiver: Receiver, hook: StoredWebhook
     ) -> None:
         office.happen()
@@ -809,19 +813,21 @@ class TestAWebhook:
                 assert connection.execute(text(f"SELECT count(*) FROM {table}")).scalar() == 0  # noqa: S608
 
     @pytest.mark.parametrize("types", [[], ["jobs.*"], ["job"], ["job.**"], ["slot.claimed"], ["job.*", ""]])
-    def test_that_wants_no_events_there_are_is_refused(
+    def test_a_webhook_with_unknown_event_types_is_refused(
         self, office: Office, receiver: Receiver, types: list[str]
     ) -> None:
         with pytest.raises(BadRequest):
             office.webhooks.create(receiver.url(), types)
 
-    def test_for_no_base_is_refused_and_never_means_all(self, office: Office, hook: StoredWebhook) -> None:
+    def test_an_empty_list_of_bases_is_refused_and_never_means_all(self, office: Office, hook: StoredWebhook) -> None:
         with pytest.raises(BadRequest):
             office.webhooks.create(hook.url, ["*"], bases=[])
 
 
 class TestDeliveries:
-    def test_are_shown_page_by_page_newest_first(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
+    def test_deliveries_are_listed_in_pages_with_the_newest_first(
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
+    ) -> None:
         for _ in range(4):
             office.happen()
         office.send()
@@ -834,7 +840,9 @@ class TestDeliveries:
         assert len(first + rest) == 5
         assert office.states(hook) == [SENT, SENT, SENT, SENT, WAITING]
 
-    def test_can_be_repeated_under_the_same_id(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
+    def test_a_delivery_can_be_repeated_with_the_same_id(
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
+    ) -> None:
         office.happen()
         office.send()
         (delivery,) = office.deliveries.list_for_webhook(hook.id)
@@ -844,7 +852,9 @@ class TestDeliveries:
         assert [one.id for one in receiver.got] == [delivery.message] * 2
         assert office.states(hook) == [SENT]
 
-    def test_that_wait_can_be_tried_at_once(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
+    def test_a_waiting_delivery_can_be_retried_immediately(
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
+    ) -> None:
         receiver.answers.append(say(500))
         office.happen()
         office.send()
@@ -853,7 +863,7 @@ class TestDeliveries:
         office.send()
         assert office.states(hook) == [SENT]
 
-    def test_under_way_are_not_begun_a_second_time(self, office: Office, hook: StoredWebhook) -> None:
+    def test_a_running_delivery_is_not_started_twice(self, office: Office, hook: StoredWebhook) -> None:
         office.happen()
         office.collect()
         (attempt,) = office.deliveries.claim(1)
@@ -862,7 +872,7 @@ class TestDeliveries:
         office.deliveries.record_result(attempt, AttemptResult.from_status(200), 0.0)
         assert office.states(hook) == [SENT]
 
-    def test_of_a_disabled_webhook_are_not_repeated(self, office: Office, hook: StoredWebhook) -> None:
+    def test_deliveries_of_a_disabled_webhook_cannot_be_repeated(self, office: Office, hook: StoredWebhook) -> None:
         office.happen()
         office.send()
         office.webhooks.disable(hook.id)
@@ -870,7 +880,9 @@ class TestDeliveries:
         with pytest.raises(StateConflict):
             office.deliveries.redeliver(delivery.id)
 
-    def test_are_swept_after_the_retention_time(self, office: Office, receiver: Receiver, hook: StoredWebhook) -> None:
+    def test_deliveries_are_removed_after_the_retention_time(
+        self, office: Office, receiver: Receiver, hook: StoredWebhook
+    ) -> None:
         office.happen()
         office.send()
         receiver.answers += [say(500)] * 20
@@ -889,7 +901,7 @@ class TestDeliveries:
 
 class TestAStep:
     @pytest.mark.usefixtures("hook")
-    def test_wishes_to_be_repeated_when_something_is_due(self, office: Office, receiver: Receiver) -> None:
+    def test_a_step_returns_the_delay_until_the_next_delivery_is_due(self, office: Office, receiver: Receiver) -> None:
         office.collect()
         assert office.sender.step() is None
         receiver.answers.append(say(500))
@@ -902,7 +914,7 @@ class TestAStep:
         assert office.sender.step() is None
 
     @pytest.mark.usefixtures("hook")
-    def test_does_not_spin_while_what_is_due_cannot_be_begun(self, office: Office) -> None:
+    def test_a_step_waits_if_due_deliveries_cannot_be_started(self, office: Office) -> None:
         for _ in range(5):
             office.happen()
         office.collect()
@@ -913,7 +925,7 @@ class TestAStep:
         assert wish >= timedelta(seconds=1)
 
     @pytest.mark.usefixtures("receiver")
-    def test_wakes_the_loop_when_something_has_ended(self, office: Office, hook: StoredWebhook) -> None:
+    def test_a_finished_delivery_wakes_the_loop(self, office: Office, hook: StoredWebhook) -> None:
         woken = threading.Event()
         sender = Sender(office.deliveries, office.line, wake=woken.set)
         office.happen()
@@ -923,11 +935,11 @@ class TestAStep:
         sender.close()
         assert office.states(hook) == [SENT]
 
-    def test_with_nobody_to_tell_writes_nothing(self, office: Office) -> None:
+    def test_a_step_without_webhooks_does_nothing(self, office: Office) -> None:
         office.happen()
         assert office.sender.step() is None
 
-    def test_claims_no_more_than_there_are_threads(self, office: Office, receiver: Receiver) -> None:
+    def test_a_claim_takes_no_more_deliveries_than_requested(self, office: Office, receiver: Receiver) -> None:
         for number in range(THREADS):
             office.webhooks.create(receiver.url(f"/{number}"), ["*"])
         office.happen()

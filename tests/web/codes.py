@@ -1,4 +1,4 @@
-"""Every code by which something is explained to people, read from the source, with the parameters it comes with."""
+"""Collects from the source every code that has an explanation for users, with the parameters of each."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CODED = {
     "WorkError",
     "Fault",
     "StateConflict",
-}  # the code comes first
-SUBCODED = {"BadRequest", "BadSettings", "BadArchive", "NotEnabled"}  # the code comes second
-BY_NAME = {"FailureRule", "RequestRejected", "StatusRule"}  # the code has its name
+}  # the code is the first argument
+SUBCODED = {"BadRequest", "BadSettings", "BadArchive", "NotEnabled"}  # the code is the second argument
+BY_NAME = {"FailureRule", "RequestRejected", "StatusRule"}  # the code is a keyword argument
 
 
 class Site(NamedTuple):
-    """One place where a code is used."""
+    """One place in the source that uses a code."""
 
     where: str
     code: str
@@ -37,7 +37,6 @@ class Site(NamedTuple):
 
 @cache
 def sites() -> list[Site]:
-    """Find every place that names a code."""
     return list(_sites())
 
 
@@ -54,7 +53,7 @@ def _sites() -> Iterator[Site]:
 
 
 def _codes_of_errors(kind: type[HoldfastError]) -> Iterator[str]:
-    """Return the code of each class of errors that HTTP reports."""
+    """Yield the code of each error class that HTTP reports."""
     if "code" in vars(kind) and kind.http_status is not None:
         yield kind.code
     for below in kind.__subclasses__():
@@ -76,7 +75,7 @@ def _code(call: ast.Call) -> ast.expr | None:
         return call.args[0]
     if name in SUBCODED and len(call.args) > 1:
         return call.args[1]
-    if name == "_answer_and_close":  # a connection that no route sees
+    if name == "_answer_and_close":  # a connection that reaches no route
         return call.args[1]
     if name == "build_problem_response" and len(call.args) > 2:
         return next((one.value for one in call.keywords if one.arg == "subcode"), call.args[2])
@@ -90,7 +89,7 @@ def _text(node: ast.expr | None, constants: dict[str, str]) -> str | None:
 
 
 def _params(call: ast.Call) -> Iterator[str]:
-    """Return the names of what is told beside the sentence."""
+    """Yield the names of the parameters that accompany the message."""
     dicts = [one.value for one in call.keywords if one.arg == "params"] + call.args[1:]
     for one in dicts:
         if isinstance(one, ast.Dict):

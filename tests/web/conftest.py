@@ -1,4 +1,4 @@
-"""A real server and a real browser for the tests of the page."""
+"""A real server and a real browser for the tests of the web page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import httpx2
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-# A browser without a screen, as root, that asks nobody anything by itself.
+# A headless browser that runs as root and makes no requests of its own.
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -32,11 +32,11 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
-# The first of these that is installed. The headless shell opens no windows, so it takes a fifth less CPU.
+# The first installed one is used. The headless shell opens no windows and needs a fifth less CPU.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 LONGEST = 1000 * PATIENCE_SECONDS  # milliseconds
 expect.set_options(timeout=LONGEST)
-EXPECTED = "Failed to load resource"  # the browser's own word for an answer that says no, or a server that is away
+EXPECTED = "Failed to load resource"  # the browser's message for an error response or an unreachable server
 
 
 class Site:
@@ -50,29 +50,27 @@ class Site:
 
     @property
     def api(self) -> httpx2.Client:
-        """The public API."""
         return self._serving.http
 
     def kill(self) -> None:
-        """End the server as a power cut would."""
+        """Kill the server without a shutdown, like a power cut."""
         self._serving.end(signal.SIGKILL)
 
     def start(self) -> None:
-        """Start it again, at the same address."""
+        """Start the server again at the same address."""
         self._serving = Serving(self.home, port=urlsplit(self.url).port or 0, environment=self._environment)
         assert self._serving.address == self.url
 
     def restart(self) -> None:
-        """Kill it and start it again."""
         self.kill()
         self.start()
 
     def close(self) -> None:
-        """End it."""
+        """Shut the server down."""
         self._serving.end(signal.SIGTERM)
 
     def put(self, base: str, name: str, text: str | bytes) -> int:
-        """Add a document, and wait until it rests."""
+        """Add a document, and wait until its indexing ends."""
         content = text.encode() if isinstance(text, str) else text
         answer = self.api.post(f"/bases/{base}/documents", params={"name": name}, content=content)
         assert answer.status_code == 202, answer.text
@@ -81,19 +79,19 @@ class Site:
         return document
 
     def rested(self, path: str) -> dict[str, Any]:
-        """Wait until a document or a job has come to rest, and return it."""
+        """Wait until a document or a job is at rest, and return it."""
         return self._serving.rested(path)
 
 
 @pytest.fixture(scope="module")
 def reply() -> Callable[[dict[str, Any]], str]:
-    """What the language model of a module says."""
+    """Return the replies of the language model; a module may override it."""
     return echo
 
 
 @pytest.fixture(scope="module")
 def paid(reply: Callable[[dict[str, Any]], str]) -> Iterator[PaidProvider]:
-    """A provider that a module may name in its environment."""
+    """A provider that a module can use in its environment."""
     with PaidProvider() as provider:
         provider.reply = reply
         yield provider
@@ -111,7 +109,7 @@ def speaking(paid: PaidProvider) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def embedding(paid: PaidProvider) -> dict[str, str]:
-    """The settings of a server whose embeddings are paid for."""
+    """The settings of a server with paid embeddings."""
     return {
         "HOLDFAST_EMBEDDING_URL": paid.url,
         "HOLDFAST_EMBEDDING_MODEL": paid.embedding_model,
@@ -121,13 +119,13 @@ def embedding(paid: PaidProvider) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
-    """The settings of the server; a module may have others."""
+    """The settings of the server; a module may override them."""
     return {}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[Site]:
-    """A server for the tests of a module."""
+    """One server for all tests of a module."""
     found = Site(tmp_path_factory.mktemp("site") / "home", environment)
     yield found
     found.close()
@@ -135,7 +133,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A real Chromium; ended with the module, because it holds this thread's event loop."""
+    """A real Chromium. It is closed with the module, because it holds the event loop of this thread."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         if os.environ.get("CI"):
@@ -149,7 +147,7 @@ def browser() -> Iterator[Browser]:
 
 
 def patient(new_context: Callable[..., BrowserContext]) -> Callable[..., BrowserContext]:
-    """Make contexts in which nothing fails because the machine is busy."""
+    """Create contexts with a long timeout, so that no test fails because the machine is busy."""
 
     def made(**options: Any) -> BrowserContext:
         context = new_context(**options)
@@ -160,7 +158,7 @@ def patient(new_context: Callable[..., BrowserContext]) -> Callable[..., Browser
 
 
 class Watch:
-    """What must not happen in a browser: an error in a script, something forbidden, a request that leaves."""
+    """Records script errors, console warnings, and requests to other hosts."""
 
     def __init__(self, context: BrowserContext, home: str) -> None:
         self._home = urlsplit(home).netloc
@@ -181,13 +179,13 @@ class Watch:
 
 @pytest.fixture
 def look() -> dict[str, Any]:
-    """How the browser looks: its width, its colours, its language; a test may ask for another."""
+    """The viewport, colour scheme and language of the browser; a test may override them."""
     return {"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", "color_scheme": "light"}
 
 
 @pytest.fixture
 def context(browser: Browser, site: Site, look: dict[str, Any]) -> Iterator[BrowserContext]:
-    """A browser without a past."""
+    """A browser context without cookies or history."""
     made = browser.new_context(base_url=site.url, **look)
     watch = Watch(made, site.url)
     yield made
@@ -197,7 +195,6 @@ def context(browser: Browser, site: Site, look: dict[str, Any]) -> Iterator[Brow
 
 @pytest.fixture
 def page(context: BrowserContext) -> Page:
-    """One tab."""
     return context.new_page()
 
 
@@ -211,5 +208,5 @@ def base(site: Site) -> Iterator[str]:
 
 @pytest.fixture
 def put(site: Site, base: str) -> Callable[[str, str], int]:
-    """Add a document, and wait until it rests."""
+    """Add a document, and wait until its indexing ends."""
     return lambda name, text: site.put(base, name, text)

@@ -1,4 +1,4 @@
-"""What people do on the page, and where they look."""
+"""User interactions that several tests of the web page share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ if TYPE_CHECKING:
 
 
 def row(page: Page, name: str) -> Locator:
-    """Return the row of a document."""
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
 
 
 def upload(page: Page, name: str, text: str) -> Locator:
-    """Choose a file, as the button does; return its row."""
+    """Select a file in the upload input, and return its row."""
     file: FilePayload = {"name": name, "mimeType": "text/markdown", "buffer": text.encode()}
     page.locator("input[type=file][multiple]").set_input_files([file])
     return row(page, name)

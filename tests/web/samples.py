@@ -1,4 +1,4 @@
-"""A base that shows something on every page, and where the pages are."""
+"""A base that has content for every page, and the addresses of the pages."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ TEXTS = {
 
 
 def fill(site: Site, name: str = "sailing") -> dict[str, str]:
-    """Make a base with documents in several states; return what fills the addresses of the pages."""
+    """Create a base with documents in several states; return the parameters of the page addresses."""
     made = {"name": name, "indexes": ["vector", "fulltext", "graph"]}
     site.api.post("/bases", json=made).raise_for_status()
     ids = [site.put(name, one, text) for one, text in TEXTS.items()]
-    site.put(name, "scan.pdf", b"%PDF-1.4 nothing that could be read")  # fails, and says why
+    site.put(name, "scan.pdf", b"%PDF-1.4 nothing that could be read")  # fails with an explanation
     site.api.post(f"/bases/{name}/documents", params={"name": "later.md", "index": False}, content=b"# Later")
     site.api.post(f"/bases/{name}/documents", params={"name": "tides.md"}, content=TEXTS["tides.md"].encode())
     return {"name": name, "document": str(ids[0])}

@@ -1,4 +1,4 @@
-"""`make screenshots`: every page, light and dark, wide and narrow, as the README shows them."""
+"""`make screenshots`: takes a picture of every page, light and dark, wide and narrow, for the README."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from tests.web.samples import PAGES, fill
 TARGET = Path(__file__).parents[2] / "screenshots"
 SHOWN = ("overview", "documents", "document", "search", "ask", "graph", "cards", "queue", "activity", "settings")
 WIDTHS = {"wide": (1280, 800), "narrow": (360, 740)}
-SETTLED = 1500  # milliseconds until what moves has come to rest
+SETTLED = 1500  # milliseconds until animations end
 
 
 def main() -> int:
-    """Photograph every page."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         print("There is no Chromium; `make browser` installs it where it can.", file=sys.stderr)  # noqa: T201

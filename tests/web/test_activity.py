@@ -1,4 +1,4 @@
-"""What happened, what was refused and who was told, in a real browser."""
+"""The activity page in a real browser: events, refused duplicates, and webhook deliveries."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def rows(page: Page, name: str) -> Locator:
     return page.get_by_role("table", name=name, exact=True).locator("tbody tr")
 
 
-def test_every_topic_event_and_refusal_has_its_words() -> None:
+def test_every_topic_event_and_refusal_has_a_text() -> None:
     assert set(TOPICS) == EVERY_TOPIC
     assert {f"activity.topic.{topic}" for topic in TOPICS} <= load_catalogue().keys()
     assert {f"activity.event.{type_}" for type_ in EVENT_TYPES} <= load_catalogue().keys()
     assert {f"activity.reason.{reason}" for reason in ADMISSION_MESSAGES} <= load_catalogue().keys()
 
 
-def test_what_happens_appears_on_top_and_waits_for_whoever_reads_below(
+def test_new_events_appear_on_top_and_wait_while_the_user_reads_below(
     page: Page, site: Site, put: Callable[[str, str], int]
 ) -> None:
     hostile = "<b>rope</b>.md"
@@ -77,7 +77,7 @@ def test_what_happens_appears_on_top_and_waits_for_whoever_reads_below(
     assert page.locator("main b").count() == 0
 
 
-def test_older_events_are_read_on_with_and_without_scripts(
+def test_older_events_can_be_loaded_with_and_without_scripts(
     page: Page, browser: Browser, site: Site, put: Callable[[str, str], int]
 ) -> None:
     for number in range(15):
@@ -103,9 +103,7 @@ def test_older_events_are_read_on_with_and_without_scripts(
     context.close()
 
 
-def test_refused_duplicates_are_told_with_who_asked_and_what_stood_in_the_way(
-    page: Page, site: Site, base: str
-) -> None:
+def test_refused_duplicates_show_the_requester_and_the_conflicting_job(page: Page, site: Site, base: str) -> None:
     site.api.post("/jobs:pause", json={"base": base})
     same: dict[str, Any] = {"params": {"name": "same.md"}, "content": b"# Same"}
     sent = [site.api.post(f"/bases/{base}/documents", **same).json() for _ in range(3)]
@@ -118,14 +116,14 @@ def test_refused_duplicates_are_told_with_who_asked_and_what_stood_in_the_way(
     expect(counted).to_contain_text(re.compile(r"handbook.*this machine.*2", re.DOTALL))
 
     site.api.post(f"/bases/{base}/documents", **same)
-    site.api.post("/jobs:resume", json={"base": base})  # what happens is a reason to look
+    site.api.post("/jobs:resume", json={"base": base})  # an event makes the page refresh
     expect(refused).to_have_count(3)
     expect(counted).to_contain_text("3")
     refused.first.get_by_role("link", name="the job").click()
     expect(page.get_by_role("dialog")).to_contain_text(sent[0]["replies"][0]["job"])
 
 
-def test_deliveries_are_followed_and_sent_once_more(page: Page, site: Site, base: str, receiver: Receiver) -> None:
+def test_deliveries_update_live_and_can_be_sent_again(page: Page, site: Site, base: str, receiver: Receiver) -> None:
     receiver.answers.append(say(500))
     hook = site.api.post("/webhooks", json={"url": receiver.url("/hook"), "types": ["base.*"]}).json()["webhook"]["id"]
     page.goto("/activity?view=deliveries")
@@ -164,7 +162,7 @@ def test_long_names_fit_a_phone_in_every_view(browser: Browser, site: Site, base
     site.api.delete(f"/webhooks/{hook}")
 
 
-def test_a_key_that_may_read_some_bases_sees_those_and_is_told_the_rest(browser: Browser, tmp_path: Path) -> None:
+def test_a_key_for_some_bases_sees_only_those_and_an_explanation(browser: Browser, tmp_path: Path) -> None:
     site = Site(tmp_path / "home")
     for name in ("also ours", "ours", "theirs"):
         site.api.post("/bases", json={"name": name})
@@ -175,7 +173,8 @@ def test_a_key_that_may_read_some_bases_sees_those_and_is_told_the_rest(browser:
     context = browser.new_context(base_url=site.url, locale="en-GB", extra_http_headers={"X-API-Key": reader})
     page = context.new_page()
     page.goto("/queue")
-    expect(page.get_by_role("link", name="also ours.md")).to_be_visible()  # of one base after the other
+    # Without a filter, a key for some bases sees the first of them.
+    expect(page.get_by_role("link", name="also ours.md")).to_be_visible()
     page.get_by_role("combobox", name="Base").select_option("ours")
     expect(page.get_by_role("link", name="ours.md", exact=True)).to_be_visible()
     expect(page.get_by_role("link", name="theirs.md")).to_have_count(0)
@@ -191,7 +190,7 @@ def test_a_key_that_may_read_some_bases_sees_those_and_is_told_the_rest(browser:
     site.close()
 
 
-def test_two_jobs_of_the_same_second_are_told_apart(page: Page, site: Site, base: str) -> None:
+def test_two_jobs_of_the_same_second_have_different_short_ids(page: Page, site: Site, base: str) -> None:
     site.api.post("/jobs:pause", json={"base": base})
     sent = [
         site.api.post(f"/bases/{base}/documents", params={"name": f"{name}.md"}, content=f"# {name}".encode()).json()
@@ -205,5 +204,5 @@ def test_two_jobs_of_the_same_second_are_told_apart(page: Page, site: Site, base
     assert len(set(shown.all_inner_texts())) == 2
     expect(page.locator("#live")).to_have_attribute("data-state", "on")
     site.api.post("/jobs:resume", json={"base": base})
-    for job in jobs:  # the script writes them as the server did
+    for job in jobs:  # the script renders the ids like the server
         expect(shown.filter(has_text=job[-8:])).to_have_count(2)

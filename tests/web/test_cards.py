@@ -1,4 +1,4 @@
-"""Study cards, in a real browser, with a language model that is asked over HTTP."""
+"""Study cards in a real browser, with a language model over HTTP."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def environment(speaking: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def sea(site: Site) -> Iterator[int]:
-    """A base with a document that has thirty questions."""
+    """A base with one document that has thirty questions."""
     site.api.post("/bases", json={"name": "sea", **QUESTIONS}).raise_for_status()
     yield site.put("sea", "krill.md", sections(30))
     site.api.delete("/bases/sea")
 
 
 def made(site: Site) -> None:
-    """Make cards, and wait for them."""
+    """Generate cards, and wait for the job."""
     job = site.api.post("/bases/sea/cards:generate").json()["job"]
     site.rested(f"/jobs/{job}")
 
 
-def test_cards_are_made_revealed_leafed_through_and_saved(page: Page, site: Site, sea: int) -> None:
+def test_cards_can_be_generated_revealed_paged_and_exported(page: Page, site: Site, sea: int) -> None:
     page.goto(PLACE)
     expect(page.get_by_text("There are no cards")).to_be_visible()
     page.get_by_role("button", name="Make cards").click()
@@ -76,14 +76,14 @@ def test_cards_are_made_revealed_leafed_through_and_saved(page: Page, site: Site
         assert saved.value.suggested_filename == f"cards.{ending}"
         assert "Which crustacean lives in part 29?" in saved.value.path().read_text()
 
-    made(site)  # by somebody else
+    made(site)  # outside of this page
     expect(page.get_by_text("Set 2, 30 cards")).to_be_visible()
-    expect(page.locator("#cards .answer").first).to_be_visible()  # a card that is open stays so
+    expect(page.locator("#cards .answer").first).to_be_visible()  # an open card stays open
     site.api.delete(f"/bases/sea/documents/{sea}")
     expect(page.get_by_text("There are no cards")).to_be_visible()
 
 
-def test_one_set_is_made_at_a_time_and_can_be_stopped(page: Page, site: Site, sea: int) -> None:
+def test_only_one_set_is_built_at_a_time_and_the_build_can_be_cancelled(page: Page, site: Site, sea: int) -> None:
     made(site)
     site.api.post("/jobs:pause", json={"base": "sea"})
     page.goto(PLACE)
@@ -91,7 +91,7 @@ def test_one_set_is_made_at_a_time_and_can_be_stopped(page: Page, site: Site, se
     making = page.get_by_role("button", name=re.compile("Make a new set"))
     expect(making).to_have_attribute("title", "Make a new set: A set is being made; it is one at a time.")
     expect(page.get_by_role("region", name="How the cards stand")).to_contain_text("queued")
-    expect(page.locator("#cards > li")).to_have_count(25)  # the old set is shown until then
+    expect(page.locator("#cards > li")).to_have_count(25)  # the old set is shown during the build
 
     job = site.api.get("/bases/sea/cards/status").json()["job"]
     refused = site.api.post("/bases/sea/cards:generate")
@@ -102,13 +102,14 @@ def test_one_set_is_made_at_a_time_and_can_be_stopped(page: Page, site: Site, se
     site.api.post("/jobs:resume", json={"base": "sea"})
 
 
-def test_a_conflict_leads_to_the_job_in_the_way(page: Page, site: Site, sea: int) -> None:
+def test_a_conflict_links_to_the_conflicting_job(page: Page, site: Site, sea: int) -> None:
     site.api.post("/jobs:pause", json={"base": "sea"})
     page.goto(PLACE)
     expect(page.locator("#live")).to_have_text("Live")
     page.route("**/events/stream*", lambda route: route.abort())
     page.route("**/cards/status", lambda route: route.abort())
-    page.evaluate("window.dispatchEvent(new Event('pagehide'))")  # this page does not hear of the other one
+    # This page does not receive the events of the other request.
+    page.evaluate("window.dispatchEvent(new Event('pagehide'))")
     expect(page.locator("#live")).to_have_text("Paused")
     job = site.api.post("/bases/sea/cards:generate").json()["job"]
     page.get_by_role("button", name="Make cards").click()
@@ -119,7 +120,7 @@ def test_a_conflict_leads_to_the_job_in_the_way(page: Page, site: Site, sea: int
 
 
 @pytest.mark.usefixtures("sea")
-def test_cards_that_were_leafed_to_stay_when_an_older_look_at_them_ends(page: Page, site: Site) -> None:
+def test_an_outdated_reload_does_not_remove_cards_that_were_loaded_later(page: Page, site: Site) -> None:
     other = site.put("sea", "more.md", "# More")
     made(site)
     page.goto(PLACE)
@@ -135,14 +136,14 @@ def test_cards_that_were_leafed_to_stay_when_an_older_look_at_them_ends(page: Pa
     page.get_by_role("link", name="More cards").click()
     cards = page.locator("#cards > li")
     expect(cards).to_have_count(30)
-    with page.expect_response(re.compile(r"/cards\?limit=30$")):  # it looks again at all that is shown
+    with page.expect_response(re.compile(r"/cards\?limit=30$")):  # the page reloads all shown cards
         for route in held:
             route.continue_()
     expect(cards).to_have_count(30)
 
 
 @pytest.mark.usefixtures("sea")
-def test_hostile_cards_are_only_ever_text(page: Page, site: Site) -> None:
+def test_hostile_cards_are_rendered_as_text(page: Page, site: Site) -> None:
     hostile = "<img src=x onerror=alert(1)>"
     page.goto(PLACE)
     site.put("sea", f"{hostile}.md", sections(1, but={0: f"The crab of part 77 is {hostile} in the ice."}))
@@ -156,7 +157,9 @@ def test_hostile_cards_are_only_ever_text(page: Page, site: Site) -> None:
 
 
 @pytest.mark.usefixtures("sea")
-def test_it_fits_a_phone_needs_no_scripts_and_says_what_is_missing(browser: Browser, site: Site) -> None:
+def test_the_cards_page_fits_a_phone_works_without_scripts_and_explains_what_is_missing(
+    browser: Browser, site: Site
+) -> None:
     made(site)
     site.api.post("/bases", json={"name": "silent", **QUESTIONS, "chat": "none"}).raise_for_status()
     site.api.post("/bases", json={"name": "plain", "indexes": ["fulltext"]}).raise_for_status()

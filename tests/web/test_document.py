@@ -1,4 +1,4 @@
-"""The page of one document, in a real browser."""
+"""The page of one document in a real browser."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ NARROW: dict[str, Any] = {"viewport": {"width": 360, "height": 760}, "locale": "
 
 
 def sections(count: int, word: str = "mooring") -> str:
-    """Write sections that are a chunk each; the first character is one that a browser counts as two."""
+    """Write sections of one chunk each; the first character takes two UTF-16 units in a browser."""
     return "\n\n".join(
         f"# \U0001d4ae {word} {place}\n\n{f'Line {place} of the {word} log. ' * 12}" for place in range(count)
     )
 
 
 def speak(request: dict[str, Any]) -> str:
-    """Say what a language model would of the harbour."""
+    """Reply like a language model to questions about the harbour."""
     if "study cards" in request["messages"][0]["content"]:
         pair = {"question": "Who keeps the light?", "answer": "The keeper of Northhaven keeps the light"}
         return json.dumps({"pairs": [pair]})
@@ -57,7 +57,7 @@ def environment(speaking: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def small(site: Site) -> Iterator[str]:
-    """A base with small chunks that overlap."""
+    """A base with small, overlapping chunks."""
     wanted = {"name": "small", "indexes": ["fulltext"], "chunk_size": 64, "chunk_overlap": 16}
     site.api.post("/bases", json=wanted).raise_for_status()
     yield "small"
@@ -65,7 +65,7 @@ def small(site: Site) -> Iterator[str]:
 
 
 def live(page: Page, address: str) -> None:
-    """Open a page, and wait until its script has begun."""
+    """Open a page, and wait until its script is running."""
     page.goto(address)
     expect(page.locator("#live")).to_have_text("Live")
 
@@ -74,7 +74,7 @@ def marks(page: Page) -> str:
     return "".join(page.locator("#text mark").all_text_contents())
 
 
-def test_a_document_tells_how_it_stands_and_what_it_is_made_of(page: Page, put: Put) -> None:
+def test_the_page_shows_the_status_indexes_history_and_cost_of_a_document(page: Page, put: Put) -> None:
     document = put("tides.md", "# Tides\n\nThe moon pulls the sea.\n\n# Harbours\n\nShips wait there.")
     live(page, f"{PLACE}/{document}")
     expect(page.get_by_role("heading", name="tides.md", level=1)).to_be_visible()
@@ -93,7 +93,7 @@ def test_a_document_tells_how_it_stands_and_what_it_is_made_of(page: Page, put: 
     assert saved.value.suggested_filename == "tides.md"
 
 
-def test_a_chunk_is_marked_where_it_stands_in_the_text(page: Page, site: Site, small: str) -> None:
+def test_a_selected_chunk_is_highlighted_in_the_text(page: Page, site: Site, small: str) -> None:
     document = site.put(small, "log.md", sections(70))
     chunks = site.api.get(f"/bases/{small}/documents/{document}/chunks", params={"limit": 500}).json()["items"]
     assert any(one["end"] > other["start"] for one, other in pairwise(chunks))
@@ -111,7 +111,7 @@ def test_a_chunk_is_marked_where_it_stands_in_the_text(page: Page, site: Site, s
     expect(listed.nth(4)).to_have_attribute("aria-current", "true")
     assert marks(page) == chunks[4]["text"]
 
-    # One on another page of chunks, far behind in the text, by either form of the address.
+    # A chunk on another page of the list and far down in the text, by both forms of the address.
     late = chunks[-5]
     for address in (f"{place}?chunk={late['chunk']}", f"{place}#chunk-{late['chunk']}"):
         page.goto("about:blank")
@@ -129,7 +129,7 @@ def test_a_chunk_is_marked_where_it_stands_in_the_text(page: Page, site: Site, s
     expect(page.get_by_text("is not there any more: the document has changed since")).to_be_visible()
 
 
-def test_a_document_that_failed_says_why_once_and_shows_no_empty_box(page: Page, site: Site, base: str) -> None:
+def test_a_failed_document_shows_its_reason_once_and_no_empty_reader(page: Page, site: Site, base: str) -> None:
     document = site.put(base, "scan.pdf", b"%PDF-1.4 nothing that could be read")
     error = site.api.get(f"/bases/{base}/documents/{document}").json()["indexes"][0]["error"]["message"]
     place = f"{PLACE}/{document}"
@@ -143,7 +143,7 @@ def test_a_document_that_failed_says_why_once_and_shows_no_empty_box(page: Page,
     expect(page.get_by_role("region", name="History")).to_contain_text("Generation 2")
     expect(page.locator("#facts [data-field=generation]")).to_have_text("2 / 0")
     expect(page.get_by_role("region", name="How it stands").get_by_text("failed", exact=True)).to_be_visible()
-    expect(said).to_have_count(1)  # the script paints what the server did
+    expect(said).to_have_count(1)  # the script renders the same as the server
 
     changed = {"name": "scan.pdf", "on_duplicate": "replace"}
     answer = site.api.post(f"/bases/{base}/documents", params=changed, content=b"# Scan\n\nIt can be read now.")
@@ -153,9 +153,7 @@ def test_a_document_that_failed_says_why_once_and_shows_no_empty_box(page: Page,
 
 
 @pytest.mark.usefixtures("base")
-def test_a_paused_queue_is_named_where_documents_wait_and_can_be_resumed_there(
-    page: Page, site: Site, put: Put
-) -> None:
+def test_pages_of_waiting_documents_show_a_paused_queue_and_can_resume_it(page: Page, site: Site, put: Put) -> None:
     first = put("rope.md", "# Rope\n\nThree strands.")
     for paused, told, again in (
         ({"base": "handbook"}, "The base handbook is paused.", "Resume handbook"),
@@ -173,7 +171,7 @@ def test_a_paused_queue_is_named_where_documents_wait_and_can_be_resumed_there(
             page.goto(place)
             expect(banner).to_be_visible()
             expect(page.get_by_text("no job comes before it")).to_have_count(0)
-        page.goto("/bases/handbook/ask")  # which follows no events
+        page.goto("/bases/handbook/ask")  # this page does not subscribe to events
         page.get_by_role("button", name=again).click()
         expect(banner).to_have_count(0)
         expect(page.locator("#base-paused")).to_be_hidden()
@@ -181,7 +179,7 @@ def test_a_paused_queue_is_named_where_documents_wait_and_can_be_resumed_there(
         expect(page.get_by_role("region", name="How it stands").get_by_text("ready", exact=True)).to_be_visible()
 
 
-def test_a_search_names_a_pause_that_begins_and_ends_while_it_is_shown(page: Page, site: Site, put: Put) -> None:
+def test_the_search_page_shows_a_pause_that_begins_and_ends_live(page: Page, site: Site, put: Put) -> None:
     put("rope.md", "# Rope\n\nThree strands.")
     live(page, "/bases/handbook/search?q=rope")
     banner = page.get_by_role("status").filter(has_text="The base handbook is paused.")
@@ -192,10 +190,10 @@ def test_a_search_names_a_pause_that_begins_and_ends_while_it_is_shown(page: Pag
 
 
 @pytest.mark.usefixtures("base")
-def test_the_table_of_indexes_is_shown_whole_at_every_width(page: Page, site: Site, put: Put) -> None:
+def test_the_table_of_indexes_fits_at_every_width(page: Page, site: Site, put: Put) -> None:
     document = put("rope.md", "# Rope\n\nThree strands.")
     site.api.post("/jobs:pause", json={"base": "handbook"}).raise_for_status()
-    site.api.post(f"/bases/handbook/documents/{document}:reindex").raise_for_status()  # the longest state is shown
+    site.api.post(f"/bases/handbook/documents/{document}:reindex").raise_for_status()  # shows the longest state text
     live(page, f"{PLACE}/{document}")
     expect(page.locator("#indexes")).to_contain_text("waiting for another part")
     for width in (1920, 1280, 1150, 1024, 810, 768, 360, 320):
@@ -210,7 +208,7 @@ def test_the_table_of_indexes_is_shown_whole_at_every_width(page: Page, site: Si
     site.api.post("/jobs:resume", json={"base": "handbook"}).raise_for_status()
 
 
-def test_what_happens_to_a_document_is_seen_without_a_reload(page: Page, site: Site, put: Put) -> None:
+def test_changes_of_a_document_appear_without_a_reload(page: Page, site: Site, put: Put) -> None:
     document = put("rope.md", "# Rope\n\nThree strands.")
     live(page, f"{PLACE}/{document}")
     page.evaluate("window.here = true")
@@ -225,7 +223,7 @@ def test_what_happens_to_a_document_is_seen_without_a_reload(page: Page, site: S
     page.get_by_role("button", name="Index again: rope.md").click()
     standing = page.get_by_role("region", name="How it stands")
     expect(standing).to_contain_text("The base handbook is paused since")
-    expect(standing).not_to_contain_text("no job comes before it")  # it would not start for that
+    expect(standing).not_to_contain_text("no job comes before it")  # it would not start although it is the first
     expect(standing).to_contain_text("Searchable now, as generation 2; generation 3 is on its way")
     site.api.post("/jobs:resume", json={"base": "handbook"}).raise_for_status()
     expect(standing.get_by_text("Searchable now", exact=True)).to_be_visible()
@@ -237,7 +235,7 @@ def test_what_happens_to_a_document_is_seen_without_a_reload(page: Page, site: S
     expect(page).to_have_url(re.compile(f"{PLACE}$"))
 
 
-def test_what_a_model_does_for_a_document_is_seen_as_it_comes(page: Page, site: Site, paid: PaidProvider) -> None:
+def test_the_results_of_a_language_model_appear_live(page: Page, site: Site, paid: PaidProvider) -> None:
     site.api.post("/bases", json={"name": "dear", "indexes": ["graph", "questions"]}).raise_for_status()
     text = "# Light\n\nThe keeper of Northhaven keeps the light that leads each ship into the harbour at night."
     paid.stall()
@@ -266,12 +264,12 @@ def test_what_a_model_does_for_a_document_is_seen_as_it_comes(page: Page, site: 
         expect(standing).to_contain_text("Being built now: graph, questions.")
     finally:
         paid.release()
-    expect(standing).to_contain_text("graph: attempt 1 of 4 failed, and the next is at")  # which is no event
+    expect(standing).to_contain_text("graph: attempt 1 of 4 failed, and the next is at")  # no event is emitted for this
     paid.refuses.clear()
     site.api.delete("/bases/dear")
 
 
-def test_passages_that_an_index_lacks_are_named_and_opened_until_they_are_there(
+def test_missing_passages_are_listed_and_linked_until_they_are_indexed(
     page: Page, browser: Browser, site: Site, paid: PaidProvider
 ) -> None:
     wanted = {"name": "patchy", "indexes": ["fulltext", "questions"], "chunk_size": 64, "chunk_overlap": 0}
@@ -307,7 +305,8 @@ def test_passages_that_an_index_lacks_are_named_and_opened_until_they_are_there(
     expect(table).to_contain_text("No arsenic")
     expect(table).to_contain_text(why)
     expect(missing).to_have_count(0)
-    expect(page.get_by_role("list", name="Chunks")).to_contain_text("No arsenic")  # so that the link needs no new page
+    # So that the link works without loading another page.
+    expect(page.get_by_role("list", name="Chunks")).to_contain_text("No arsenic")
     table.get_by_role("link").click()
     expect(page.locator("#text mark")).to_contain_text("No arsenic")
     paid.refuses.clear()
@@ -318,7 +317,7 @@ def test_passages_that_an_index_lacks_are_named_and_opened_until_they_are_there(
     site.api.delete("/bases/patchy")
 
 
-def test_a_passage_that_is_opened_while_the_new_text_loads_stays_marked(page: Page, site: Site, put: Put) -> None:
+def test_a_passage_opened_while_the_new_text_loads_stays_highlighted(page: Page, site: Site, put: Put) -> None:
     document = put("rope.md", "# Rope\n\nThree strands.")
     live(page, f"{PLACE}/{document}")
     held: list[Route] = []
@@ -340,7 +339,7 @@ def test_a_passage_that_is_opened_while_the_new_text_loads_stays_marked(page: Pa
     expect(page.locator("#text mark")).to_contain_text("Four strands.")
 
 
-def test_what_failed_is_explained_with_and_without_scripts(page: Page, site: Site, base: str) -> None:
+def test_a_failure_is_explained_with_and_without_scripts(page: Page, site: Site, base: str) -> None:
     document = site.put(base, "broken.pdf", b"%PDF-1.4 nonsense")
     live(page, f"{PLACE}/{document}")
     standing = page.get_by_role("region", name="How it stands")
@@ -358,7 +357,7 @@ def test_what_failed_is_explained_with_and_without_scripts(page: Page, site: Sit
 
 
 @pytest.mark.parametrize("look", [WITHOUT_SCRIPTS])
-def test_a_passage_is_opened_without_scripts(page: Page, site: Site, small: str) -> None:
+def test_a_passage_can_be_opened_without_scripts(page: Page, site: Site, small: str) -> None:
     document = site.put(small, "log.md", sections(70))
     late = site.api.get(f"/bases/{small}/documents/{document}/chunks", params={"limit": 500}).json()["items"][-2]
     page.goto(f"/bases/{small}/documents/{document}?chunk={late['chunk']}")
@@ -368,7 +367,7 @@ def test_a_passage_is_opened_without_scripts(page: Page, site: Site, small: str)
     expect(page.get_by_role("list", name="Chunks")).not_to_contain_text("Line 69 of")
 
 
-def test_hostile_names_and_texts_are_only_ever_text(page: Page, site: Site, base: str) -> None:
+def test_hostile_names_and_texts_are_rendered_as_text(page: Page, site: Site, base: str) -> None:
     links = "[x](javascript:window.hit=1) [y](https://example.org) ![a map](https://example.org/x.png)"
     text = f"# {HOSTILE}\n\n{links} {HOSTILE}"
     document = site.put(base, f"{HOSTILE}.md", text)
@@ -387,7 +386,7 @@ def test_hostile_names_and_texts_are_only_ever_text(page: Page, site: Site, base
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("look", [{"color_scheme": "light", "locale": "en-GB"}, NARROW], ids=["wide", "narrow"])
-def test_everybody_can_use_the_page_of_a_document(page: Page, put: Put) -> None:
+def test_the_page_of_a_document_is_accessible_and_fits(page: Page, put: Put) -> None:
     document = put("tides.md", sections(3))
     for address in (f"{PLACE}/{document}", f"{PLACE}/{document}/reading"):
         page.goto(address)

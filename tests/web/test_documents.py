@@ -1,4 +1,4 @@
-"""The table of documents, in a real browser."""
+"""The table of documents in a real browser."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tests.web.conftest import Site
 
 PLACE = "/bases/handbook/documents"
-ENGLISH = re.compile(r"[A-Za-z]{2,} [a-z]{2,}")  # two words in a row
+ENGLISH = re.compile(r"[A-Za-z]{2,} [a-z]{2,}")  # two English words in a row
 
 
 @pytest.mark.usefixtures("base")
-def test_an_upload_is_seen_to_become_ready_and_the_same_again_is_explained(page: Page) -> None:
+def test_an_upload_becomes_ready_live_and_a_duplicate_is_explained(page: Page) -> None:
     page.goto(PLACE)
     expect(page.get_by_text("Nothing is in this base yet")).to_be_visible()
     upload(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
@@ -39,15 +39,13 @@ def test_an_upload_is_seen_to_become_ready_and_the_same_again_is_explained(page:
     expect(explained.get_by_role("link", name="Show the document")).to_have_attribute("href", re.compile(r"/\d+$"))
 
 
-def test_what_happens_elsewhere_is_seen_without_a_reload(
-    page: Page, site: Site, put: Callable[[str, str], int]
-) -> None:
+def test_changes_made_elsewhere_appear_without_a_reload(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
     page.goto(PLACE)
     page.get_by_label("Find by name").first.click()
     first = put("anchor.md", "# Anchor\n\nIt holds.")
     expect(row(page, "anchor.md").get_by_text("ready", exact=True)).to_be_visible()
     put("buoy.md", "# Buoy\n\nIt floats.")
-    expect(page.locator("tbody tr").first).to_contain_text("buoy.md")  # the newest first, as the server says
+    expect(page.locator("tbody tr").first).to_contain_text("buoy.md")  # newest first, in the order of the server
     site.api.delete(f"/bases/handbook/documents/{first}")
     expect(row(page, "anchor.md")).to_have_count(0)
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
@@ -63,7 +61,7 @@ def test_a_double_click_starts_one_job(page: Page, site: Site, put: Callable[[st
     assert site.api.get("/jobs", params={"base": "handbook"}).json()["total"] == before + 1
 
 
-def test_what_cannot_be_done_says_why(page: Page, put: Callable[[str, str], int]) -> None:
+def test_a_disabled_button_explains_why(page: Page, put: Callable[[str, str], int]) -> None:
     put("rope.md", "# Rope\n\nThree strands.")
     page.goto(PLACE)
     cancel = row(page, "rope.md").get_by_role("button", name=re.compile("^Cancel"))
@@ -71,7 +69,7 @@ def test_what_cannot_be_done_says_why(page: Page, put: Callable[[str, str], int]
     expect(cancel).to_have_attribute("title", "Cancel: Nothing of it is under way.")
 
 
-def test_many_are_deleted_at_once_also_those_that_are_not_shown(page: Page, site: Site, base: str) -> None:
+def test_a_bulk_delete_includes_matching_documents_on_other_pages(page: Page, site: Site, base: str) -> None:
     for number in range(30):
         site.api.post(
             f"/bases/{base}/documents", params={"name": f"n{number:02}.md", "index": False}, content=f"Number {number}"
@@ -90,7 +88,7 @@ def test_many_are_deleted_at_once_also_those_that_are_not_shown(page: Page, site
     assert [one["name"] for one in left["items"]] == ["kept.md"]
 
 
-def test_what_is_being_deleted_stands_under_its_own_filter_until_its_clean_up_works(
+def test_a_document_being_deleted_is_listed_under_its_own_filter_until_it_is_removed(
     page: Page, site: Site, put: Callable[[str, str], int]
 ) -> None:
     document = put("rope.md", "# Rope\n\nThree strands.")
@@ -98,7 +96,7 @@ def test_what_is_being_deleted_stands_under_its_own_filter_until_its_clean_up_wo
     digest = site.api.get(f"/bases/handbook/documents/{document}").json()["sha256"]
     (file,) = site.home.rglob(f"{digest}-*")
     file.unlink()
-    file.mkdir()  # which cannot be removed as a file is
+    file.mkdir()  # a folder cannot be unlinked like a file
     page.goto(PLACE)
     row(page, "rope.md").get_by_role("button", name=re.compile("^Delete")).click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
@@ -108,14 +106,15 @@ def test_what_is_being_deleted_stands_under_its_own_filter_until_its_clean_up_wo
     page.get_by_role("navigation", name="States").get_by_role("link", name="deleting").click()
     rope = page.get_by_role("row").filter(has_text="rope.md")
     expect(rope.get_by_text("deleting", exact=True)).to_be_visible()
-    expect(rope.get_by_role("link")).to_have_count(0)  # there is no page of it any more
+    expect(rope.get_by_role("link")).to_have_count(0)  # its page no longer exists
     expect(rope).to_contain_text("Is a directory")
     expect(row(page, "sail.md")).to_have_count(0)
     delete = rope.get_by_role("button", name=re.compile("^Delete"))
     expect(delete).to_have_attribute("title", "Delete: It is being deleted.")
     again = rope.get_by_role("button", name="Try again: rope.md", exact=True)
     expect(again).not_to_have_attribute("aria-disabled", "true")
-    with closing(sqlite3.connect(site.home / "holdfast.db")) as database, database:  # as one that failed otherwise
+    # As if the clean-up had failed with another error.
+    with closing(sqlite3.connect(site.home / "holdfast.db")) as database, database:
         database.execute("UPDATE slots SET error_params = ? WHERE state = 'deleting'", ['{"message": "It is away."}'])
     expect(rope).to_contain_text("It is away.")
 
@@ -127,7 +126,7 @@ def test_what_is_being_deleted_stands_under_its_own_filter_until_its_clean_up_wo
     assert site.api.get("/bases/handbook/documents", params={"deleting": True}).json()["total"] == 0
 
 
-def test_the_page_equals_the_database_after_the_server_was_killed(
+def test_the_page_shows_the_current_state_after_the_server_was_killed(
     page: Page, site: Site, put: Callable[[str, str], int]
 ) -> None:
     gone = put("gone.md", "# Gone\n\nSoon.")
@@ -151,7 +150,7 @@ def test_the_page_equals_the_database_after_the_server_was_killed(
     assert shown == [one["name"] for one in stored]
 
 
-def test_hostile_names_are_only_ever_text(page: Page, put: Callable[[str, str], int]) -> None:
+def test_hostile_names_are_rendered_as_text(page: Page, put: Callable[[str, str], int]) -> None:
     names = ["<img src=x onerror=alert(1)>.md", "javascript:alert(1).md", "</script><script>alert(1)</script>.md"]
     for name in names:
         put(name, f"# {name}\n\n<svg onload=alert(1)>")
@@ -164,7 +163,9 @@ def test_hostile_names_are_only_ever_text(page: Page, put: Callable[[str, str], 
     assert page.locator("main img, main svg[onload], main b").count() == 0
 
 
-def test_it_is_readable_without_scripts(browser: Browser, site: Site, put: Callable[[str, str], int]) -> None:
+def test_the_table_of_documents_works_without_scripts(
+    browser: Browser, site: Site, put: Callable[[str, str], int]
+) -> None:
     put("rope.md", "# Rope\n\nThree strands.")
     context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="zh-CN")
     page = context.new_page()
@@ -174,7 +175,7 @@ def test_it_is_readable_without_scripts(browser: Browser, site: Site, put: Calla
     context.close()
 
 
-def test_a_folder_is_dropped_with_its_paths(page: Page, site: Site, base: str, tmp_path: Path) -> None:
+def test_an_uploaded_folder_keeps_its_files(page: Page, site: Site, base: str, tmp_path: Path) -> None:
     (tmp_path / "ship" / "hull").mkdir(parents=True)
     (tmp_path / "ship" / "hull" / "keel.md").write_text("# Keel\n\nOak.")
     page.goto(PLACE)
@@ -184,7 +185,7 @@ def test_a_folder_is_dropped_with_its_paths(page: Page, site: Site, base: str, t
     assert any("keel.md" in name for name in names)
 
 
-def test_rows_come_into_the_servers_order_without_losing_focus_or_selection(
+def test_rows_move_into_the_order_of_the_server_and_keep_focus_and_selection(
     page: Page, put: Callable[[str, str], int]
 ) -> None:
     for name in ("anchor.md", "buoy.md"):
@@ -200,7 +201,7 @@ def test_rows_come_into_the_servers_order_without_losing_focus_or_selection(
     expect(page.get_by_text("1 selected")).to_be_visible()
 
 
-def test_a_tab_that_nobody_sees_is_paused_and_reads_on_later(page: Page, put: Callable[[str, str], int]) -> None:
+def test_a_hidden_tab_pauses_its_updates_and_catches_up_later(page: Page, put: Callable[[str, str], int]) -> None:
     page.goto(PLACE)
     expect(page.locator("#live")).to_have_text("Live")
     turn = """hidden => {
@@ -216,7 +217,7 @@ def test_a_tab_that_nobody_sees_is_paused_and_reads_on_later(page: Page, put: Ca
     expect(row(page, "unseen.md").get_by_text("ready", exact=True)).to_be_visible()
 
 
-def test_notes_and_folders_of_the_server_are_added_and_a_folder_opens(page: Page, base: str, tmp_path: Path) -> None:
+def test_notes_and_server_folders_can_be_added_and_a_folder_opens(page: Page, base: str, tmp_path: Path) -> None:
     (tmp_path / "ship").mkdir()
     (tmp_path / "ship" / "keel.md").write_text("# Keel\n\nOak.")
     page.goto(f"/bases/{base}/documents?parent=0")
@@ -233,7 +234,7 @@ def test_notes_and_folders_of_the_server_are_added_and_a_folder_opens(page: Page
     page.get_by_role("dialog").get_by_role("button", name="Add").click()
     folder = page.get_by_role("link", name="ship")
     expect(folder).to_be_visible()
-    expect(page.get_by_role("link", name="keel.md")).to_have_count(0)  # it stands in the folder
+    expect(page.get_by_role("link", name="keel.md")).to_have_count(0)  # it is inside the folder
     folder.click()
     expect(row(page, "keel.md").get_by_text("ready", exact=True)).to_be_visible()
     page.get_by_label("One folder up").click()
@@ -241,7 +242,7 @@ def test_notes_and_folders_of_the_server_are_added_and_a_folder_opens(page: Page
 
 
 @pytest.mark.parametrize("look", [{"locale": "zh-CN"}])
-def test_a_reader_of_chinese_is_told_every_reason_in_chinese(
+def test_every_explanation_appears_in_chinese_for_a_chinese_browser(
     page: Page, site: Site, put: Callable[[str, str], int]
 ) -> None:
     first = put("first.md", "# First\n\nThe same words.")

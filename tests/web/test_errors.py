@@ -1,4 +1,4 @@
-"""Errors: a page for a browser, problem+json for a program."""
+"""Errors are a page for a browser and problem+json for a program."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_browser_gets_a_page_for_every_error_and_a_program_gets_the_problem(si
         page = site.http.get(site.address + path, headers=BROWSER)
         assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8"), path
         assert "<nav" in page.text, path
-        assert 'href="/bases/logbook/documents"' in page.text, path  # the navigation is that of every page
+        assert 'href="/bases/logbook/documents"' in page.text, path  # the page has the usual navigation
         assert page.headers["x-request-id"] in page.text, path
         assert "default-src 'none'" in page.headers["content-security-policy"], path
         assert 'lang="zh-Hans"' in site.http.get(site.address + path, headers=CHINESE).text, path
@@ -62,7 +62,7 @@ def test_a_page_for_another_host_names_no_base(site: HttpSite) -> None:
     assert "logbook" not in answer.text
 
 
-def test_a_browser_without_a_key_goes_to_sign_in_and_learns_no_name(site: HttpSite) -> None:
+def test_a_browser_without_a_key_is_sent_to_sign_in_and_sees_no_base_names(site: HttpSite) -> None:
     site.key("admin")
     for path in ("/bases/logbook/documents?page=2", "/api/v1/bases/logbook"):
         answer = site.http.get(site.address + path, headers=BROWSER)
@@ -86,5 +86,5 @@ def test_a_browser_without_a_key_goes_to_sign_in_and_learns_no_name(site: HttpSi
         ("", False),
     ],
 )
-def test_html_is_sent_only_where_it_is_asked_for_by_name(accept: str, html: bool) -> None:
+def test_html_is_sent_only_if_the_accept_header_names_it(accept: str, html: bool) -> None:
     assert prefers_html(Headers({"accept": accept})) is html

@@ -1,4 +1,4 @@
-"""What holds on every page: anybody can use it, it fits a phone, and every text is there in every language."""
+"""Every page is accessible, fits a phone, and has every text in every language."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 WEB = Path(__file__).parents[2] / "src" / "holdfast" / "web"
 SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
-NAMED = {"document", "reading"}  # pages with the name of something as their heading
-EXPLAINING = ("problem.", "reply.", "waits.")  # beginnings of texts that go with codes
-UNCODED = {"title", "offline", "request", "refused", "not_enabled"}  # of the page itself, and what any plug-in may say
+NAMED = {"document", "reading"}  # pages whose heading is the name of a document
+EXPLAINING = ("problem.", "reply.", "waits.")  # prefixes of texts that belong to codes
+# Texts of the page itself, and codes that any plug-in may use.
+UNCODED = {"title", "offline", "request", "refused", "not_enabled"}
 CJK = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -38,13 +39,11 @@ def filled(site: Site) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-def test_every_page_can_be_used_by_anybody_and_fits(
-    browser: Browser, site: Site, filled: dict[str, str], width: int
-) -> None:
+def test_every_page_is_accessible_and_fits(browser: Browser, site: Site, filled: dict[str, str], width: int) -> None:
     context = browser.new_context(
         base_url=site.url,
         viewport={"width": width, "height": 800},
-        bypass_csp=True,  # the checker is a script that it puts into the page
+        bypass_csp=True,  # the accessibility checker injects a script into the page
     )
     found: list[str] = []
     page = context.new_page()
@@ -63,7 +62,7 @@ def test_every_page_can_be_used_by_anybody_and_fits(
 
 
 @pytest.mark.smoke
-def test_every_page_speaks_the_language_of_the_reader(browser: Browser, site: Site, filled: dict[str, str]) -> None:
+def test_every_page_uses_the_language_of_the_browser(browser: Browser, site: Site, filled: dict[str, str]) -> None:
     context = browser.new_context(base_url=site.url, locale="zh-CN")
     for name, place in PAGES.items():
         page = context.new_page()
@@ -76,7 +75,7 @@ def test_every_page_speaks_the_language_of_the_reader(browser: Browser, site: Si
     context.close()
 
 
-def test_every_text_is_there_in_every_language() -> None:
+def test_every_text_exists_in_every_language() -> None:
     for key, texts in load_catalogue().items():
         assert set(texts) == set(LANGUAGES), key
         holes = {language: sorted(re.findall(r"\{(\w+)\}", text)) for language, text in texts.items()}
@@ -85,7 +84,7 @@ def test_every_text_is_there_in_every_language() -> None:
         assert all(texts.values()), key
 
 
-def test_every_code_by_which_something_is_explained_is_in_the_catalogue() -> None:
+def test_every_code_has_an_explanation_in_the_catalogue() -> None:
     explained = {site.code for site in sites()} | set(FAULT_MESSAGES)
     assert len(explained) > 100
     assert {f"problem.{code}" for code in explained} - set(load_catalogue()) == set()
@@ -93,20 +92,20 @@ def test_every_code_by_which_something_is_explained_is_in_the_catalogue() -> Non
     assert {f"waits.{code}" for code in WAITING} - set(load_catalogue()) == set()
 
 
-def test_a_plug_in_may_name_its_parameters_as_it_likes() -> None:
+def test_a_plug_in_may_use_any_parameter_names() -> None:
     fault = Problem(code="too_slow", message="It took long.", params={"at": "noon", "kind": "mine", "seconds": "3"})
     assert "3 秒" in Formatter(translations_for("zh")).explain(fault)
     assert Formatter(translations_for("en")).explain(fault) == "It took long."
 
 
-def test_no_explanation_is_left_over() -> None:
+def test_the_catalogue_has_no_unused_explanations() -> None:
     there = {key.partition(".")[2] for key in load_catalogue() if key.startswith("problem.")}
     assert there - {site.code for site in sites()} - set(FAULT_MESSAGES) == UNCODED
     assert {key.partition(".")[2] for key in load_catalogue() if key.startswith("reply.")} == set(REASON_MESSAGES)
     assert {key.partition(".")[2] for key in load_catalogue() if key.startswith("waits.")} == set(WAITING)
 
 
-def test_an_explanation_names_only_what_its_code_comes_with() -> None:
+def test_an_explanation_uses_only_the_parameters_of_its_code() -> None:
     found = load_catalogue()
     for site in sites():
         for language, text in found[f"problem.{site.code}"].items():
@@ -118,7 +117,7 @@ def test_an_explanation_names_only_what_its_code_comes_with() -> None:
                 assert set(re.findall(r"\{(\w+)\}", text)) <= {*re.findall(r"\{(\w+)\}", sentence), "message"}, code
 
 
-def test_every_text_that_is_asked_for_is_in_the_catalogue() -> None:
+def test_every_text_used_by_the_pages_is_in_the_catalogue() -> None:
     asked: set[str] = set()
     for file in [*WEB.rglob("*.html"), *WEB.rglob("*.js")]:
         asked |= set(re.findall(r"""\bt\(\s*["']([\w. ]+)["']\s*[,)]""", file.read_text("utf-8")))
@@ -126,9 +125,9 @@ def test_every_text_that_is_asked_for_is_in_the_catalogue() -> None:
     assert asked - set(load_catalogue()) == set()
 
 
-def test_no_text_of_the_catalogue_is_left_over() -> None:
+def test_the_catalogue_has_no_unused_texts() -> None:
     sources = "\n".join(file.read_text("utf-8") for kind in ("*.html", "*.js", "*.py") for file in WEB.rglob(kind))
-    # A key that is put together (`status.` and a status) is known by its beginning.
+    # A composed key (`status.` and a status) is recognised by its prefix.
     unused = [
         key
         for key in load_catalogue()
@@ -150,13 +149,13 @@ def test_no_page_has_an_inline_script_or_style() -> None:
             assert "src=" in script or 'type="application/json"' in script, script
 
 
-def test_no_file_of_the_page_names_another_place() -> None:
+def test_no_file_of_the_page_links_to_another_host() -> None:
     for file in [*WEB.rglob("*.html"), *WEB.rglob("*.js"), *WEB.rglob("*.css")]:
         for address in re.findall(r"https?://[^\s\"'`)<]+", file.read_text("utf-8")):
             assert address.startswith("http://www.w3.org/"), f"{file.name}: {address}"
 
 
-def test_the_catalogue_is_valid_json_without_doubles() -> None:
+def test_the_catalogue_is_valid_json_without_duplicate_keys() -> None:
     for file in (WEB / "words").iterdir():
         pairs = json.loads(file.read_text("utf-8"), object_pairs_hook=list)
         assert len({key for key, _ in pairs}) == len(pairs), file.name

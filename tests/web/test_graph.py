@@ -1,4 +1,4 @@
-"""The graph of a base, in a real browser."""
+"""The graph of a base in a real browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXTS = {
 }
 PLACE = "/bases/coast/graph"
 
-# How many milliseconds a tick of a layout of a thousand nodes takes at best.
+# The fastest tick in milliseconds of a layout with a thousand nodes.
 COST = """async () => {
   const { Layout } = await import("/static/js/force-layout.js");
   const count = 1000;
@@ -42,7 +42,7 @@ COST = """async () => {
   }
   return best;
 }"""
-# Whether nodes at one place come apart.
+# Whether nodes at the same position move apart.
 APART = """async () => {
   const { Layout } = await import("/static/js/force-layout.js");
   const layout = new Layout(3, new Int32Array(0), new Int32Array(0));
@@ -51,7 +51,7 @@ APART = """async () => {
   for (let tick = 0; tick < 50; tick++) layout.tick();
   return new Set(layout.x).size;
 }"""
-# A graph on its canvas until it rests, and the frames that are drawn while nothing happens then.
+# Draws a graph until its layout rests, then counts the frames drawn while nothing changes.
 RESTING = """async (count) => {
   const { GraphView } = await import("/static/js/graph-view.js");
   const old = document.getElementById("canvas");
@@ -74,7 +74,7 @@ RESTING = """async (count) => {
 
 
 PICTURE = "document.getElementById('canvas').toDataURL()"
-# Beside the page's own hands: by how much the fingers zoom, all together.
+# Measures the total zoom factor of touch gestures.
 FEEL = """async () => {
   const { watchGestures } = await import("/static/js/gestures.js");
   window.felt = 1;
@@ -86,7 +86,7 @@ FEEL = """async () => {
 
 
 def speak(prompt: dict[str, Any]) -> str:
-    """Find two entities and what joins them."""
+    """Return two entities and a relation between them."""
     if "knowledge graph" not in prompt["messages"][0]["content"]:
         return json.dumps({"description": "A pilot who drew charts."})
     entities = [
@@ -111,7 +111,7 @@ def environment(paid: PaidProvider) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def coast(site: Site) -> str:
-    """A base whose graph is made by rules."""
+    """A base whose graph is built by rules, without a language model."""
     made = {"name": "coast", "indexes": ["vector", "fulltext", "graph"], "chat": "none"}
     site.api.post("/bases", json=made).raise_for_status()
     for name, text in TEXTS.items():
@@ -132,7 +132,7 @@ def rested(page: Page) -> None:
 
 
 @pytest.mark.usefixtures("base")
-def test_a_base_without_a_graph_says_how_to_have_one(page: Page) -> None:
+def test_a_base_without_a_graph_explains_how_to_enable_it(page: Page) -> None:
     page.goto("/bases/handbook/graph")
     expect(page.get_by_text("This base has no graph")).to_be_visible()
     expect(page.get_by_text("holdfast base set handbook indexes=vector,fulltext,graph")).to_be_visible()
@@ -140,7 +140,7 @@ def test_a_base_without_a_graph_says_how_to_have_one(page: Page) -> None:
 
 
 @pytest.mark.usefixtures("coast")
-def test_everything_can_be_done_by_keys(page: Page) -> None:
+def test_the_graph_can_be_used_with_the_keyboard_alone(page: Page) -> None:
     page.goto(PLACE)
     expect(page.get_by_text("without a language model")).to_be_visible()
     rested(page)
@@ -172,10 +172,10 @@ def test_everything_can_be_done_by_keys(page: Page) -> None:
 
 
 @pytest.mark.usefixtures("coast")
-def test_what_is_drawn_can_be_pointed_at_chosen_dragged_and_zoomed(page: Page) -> None:
+def test_nodes_can_be_hovered_selected_and_dragged_and_the_view_zoomed(page: Page) -> None:
     page.goto(f"{PLACE}?entity=danforth+anchor")
     expect(details(page).get_by_role("heading", name="Danforth Anchor")).to_be_visible()
-    rested(page)  # and what was chosen stands in the middle
+    rested(page)  # the selected entity is in the centre
     box = page.locator("#canvas").bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -197,13 +197,13 @@ def test_what_is_drawn_can_be_pointed_at_chosen_dragged_and_zoomed(page: Page) -
         page.get_by_role("button", name=name).click()
     page.mouse.wheel(0, -300)
     rested(page)
-    page.mouse.click(box["x"] + 5, box["y"] + 5)  # nothing stands there
+    page.mouse.click(box["x"] + 5, box["y"] + 5)  # an empty position
     expect(details(page).get_by_text("Choose an entity")).to_be_visible()
 
     before = page.evaluate(PICTURE)
     page.evaluate(FEEL)
     hand = page.context.new_cdp_session(page)
-    for apart in (40, 80, 120):  # two fingers, farther and farther from each other
+    for apart in (40, 80, 120):  # two fingers move apart
         points = [{"x": x - apart, "y": y, "id": 0}, {"x": x + apart, "y": y, "id": 1}]
         kind = "touchStart" if apart == 40 else "touchMove"
         hand.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
@@ -213,7 +213,7 @@ def test_what_is_drawn_can_be_pointed_at_chosen_dragged_and_zoomed(page: Page) -
     assert page.evaluate(PICTURE) != before
 
 
-def test_the_drawing_and_the_list_follow_what_happens(page: Page, site: Site, coast: str) -> None:
+def test_the_drawing_and_the_list_update_live(page: Page, site: Site, coast: str) -> None:
     page.goto(PLACE)
     rested(page)
     expect(entity(page, "Ellery Bridge")).to_have_count(0)
@@ -230,7 +230,7 @@ def test_the_drawing_and_the_list_follow_what_happens(page: Page, site: Site, co
     expect(entity(page, "<img src=x onerror=alert(1)>")).to_be_visible()
 
 
-def test_what_a_model_has_found_is_told_apart(page: Page, site: Site) -> None:
+def test_entities_found_by_a_language_model_are_marked(page: Page, site: Site) -> None:
     site.api.post("/bases", json={"name": "told", "indexes": ["fulltext", "graph"]}).raise_for_status()
     site.put("told", "charts.md", "# Sea Charts\n\nTomas Brandt drew the Grey Sound.")
     page.goto("/bases/told/graph?entity=tomas+brandt")
@@ -243,11 +243,11 @@ def test_what_a_model_has_found_is_told_apart(page: Page, site: Site) -> None:
 
 
 @pytest.mark.usefixtures("coast")
-def test_a_thousand_nodes_move_within_a_frame_and_cost_nothing_at_rest(
+def test_a_thousand_nodes_are_laid_out_within_a_frame_and_a_resting_graph_draws_no_frames(
     page: Page, browser: Browser, site: Site
 ) -> None:
     page.goto(PLACE)
-    assert page.evaluate(COST) < 7  # the part of a frame that the layout may take; the page draws 300 at first
+    assert page.evaluate(COST) < 7  # the share of a frame that the layout may take; the page first draws 300 nodes
     assert page.evaluate(APART) == 3
     found = page.evaluate(RESTING, 100)
     assert found["more"] == 0
@@ -262,7 +262,7 @@ def test_a_thousand_nodes_move_within_a_frame_and_cost_nothing_at_rest(
 
 
 @pytest.mark.usefixtures("coast")
-def test_the_list_leads_everywhere_without_scripts(browser: Browser, site: Site) -> None:
+def test_the_list_of_entities_works_without_scripts(browser: Browser, site: Site) -> None:
     context = browser.new_context(base_url=site.url, java_script_enabled=False)
     page = context.new_page()
     page.goto(PLACE)

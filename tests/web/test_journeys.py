@@ -1,4 +1,4 @@
-"""From the first file to the passage that answers, with work that takes as long as a test says."""
+"""User journeys from the first upload to the passage that answers, with a provider that the test can delay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def environment(embedding: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def held(paid: PaidProvider) -> Iterator[PaidProvider]:
-    """A provider that answers nobody until the test says so."""
+    """A provider that answers only after the test releases it."""
     paid.stall()
     yield paid
     paid.release()
@@ -39,7 +39,7 @@ def held(paid: PaidProvider) -> Iterator[PaidProvider]:
 
 @pytest.mark.smoke
 @pytest.mark.usefixtures("base")
-def test_from_a_file_to_the_passage_that_answers(page: Page, held: PaidProvider) -> None:
+def test_a_user_uploads_a_file_and_finds_the_passage_that_answers(page: Page, held: PaidProvider) -> None:
     page.goto(PLACE)
     one = upload(page, "keels.md", f"# Keels\n\n{LONG}\n\n## Salt\n\nZinc anodes keep the rudder from rusting.")
     expect(one.get_by_text("indexing", exact=True)).to_be_visible()
@@ -49,7 +49,7 @@ def test_from_a_file_to_the_passage_that_answers(page: Page, held: PaidProvider)
     expect(one.get_by_text("ready", exact=True)).to_be_visible()
 
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Search").click()
-    expect(page).to_have_url(re.compile("/search$"))  # keys that are pressed earlier reach the page before
+    expect(page).to_have_url(re.compile("/search$"))  # keys pressed earlier would go to the previous page
     expect(page.locator("html[data-ready]")).to_be_attached()
     page.keyboard.press("/")
     page.keyboard.type("zinc anodes rudder")
@@ -62,7 +62,9 @@ def test_from_a_file_to_the_passage_that_answers(page: Page, held: PaidProvider)
 
 
 @pytest.mark.usefixtures("base")
-def test_cancel_try_again_and_delete_while_it_is_being_indexed(page: Page, site: Site, held: PaidProvider) -> None:
+def test_a_document_can_be_cancelled_indexed_again_and_deleted_during_indexing(
+    page: Page, site: Site, held: PaidProvider
+) -> None:
     page.goto(PLACE)
     one = upload(page, "rope.md", "# Rope\n\nThree strands of hemp.")
     expect(one.get_by_text("indexing", exact=True)).to_be_visible()
@@ -70,7 +72,8 @@ def test_cancel_try_again_and_delete_while_it_is_being_indexed(page: Page, site:
     expect(one.locator(".chip")).not_to_have_text(re.compile("indexing|queued"))
 
     one.get_by_role("button", name=re.compile("^Index: ")).click()
-    expect(one.locator(".chip")).to_have_text(re.compile("indexing|queued"))  # the worker still waits for its provider
+    # The worker is still waiting for its provider.
+    expect(one.locator(".chip")).to_have_text(re.compile("indexing|queued"))
     one.get_by_role("button", name=re.compile("^Delete")).click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(one).to_have_count(0)
@@ -84,7 +87,7 @@ def test_cancel_try_again_and_delete_while_it_is_being_indexed(page: Page, site:
 
 
 @pytest.mark.usefixtures("base")
-def test_a_degraded_document_says_what_it_lacks_and_can_be_tried_again(page: Page, paid: PaidProvider) -> None:
+def test_a_degraded_document_shows_what_is_missing_and_can_be_retried(page: Page, paid: PaidProvider) -> None:
     paid.refuses["poison"] = REFUSED
     page.goto(PLACE)
     one = upload(page, "keels.md", f"# Keels\n\n{LONG}\n\n## Paint\n\nCopper poison keeps the barnacles off.")
@@ -98,7 +101,7 @@ def test_a_degraded_document_says_what_it_lacks_and_can_be_tried_again(page: Pag
     expect(page.locator("main").get_by_text("ready", exact=True).first).to_be_visible()
 
 
-def test_a_journey_by_keyboard_alone(page: Page, site: Site, base: str) -> None:
+def test_documents_can_be_opened_with_the_keyboard_alone(page: Page, site: Site, base: str) -> None:
     for name in ("anchor.md", "buoy.md", "chart.md"):
         site.put(base, name, f"# {name}\n\nSomething about it.")
     page.goto("/")

@@ -1,4 +1,4 @@
-"""What must stay on the screen, and where: menus, dialogs, buttons, lists that grow."""
+"""Menus, dialogs, buttons and growing lists stay visible at every width."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ WIDE: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, "locale": "e
 CHINESE: dict[str, Any] = WIDE | {"locale": "zh-CN"}
 NARROW: dict[str, Any] = {"viewport": {"width": 360, "height": 740}, "locale": "en-GB"}
 FILES = 30
-# How far an element reaches beyond the visible page, to either side or below; and how wide the whole page is.
+# How far an element extends beyond the visible page on either side or below, and how far the page itself does.
 BEYOND = """element => {
     const at = element.getBoundingClientRect(), page = document.documentElement;
     return [-at.left, at.right - page.clientWidth, at.bottom - innerHeight, page.scrollWidth - page.clientWidth]
         .map(Math.round).filter(one => one > 0);
 }"""
-# Where the page is: a dialog must not change it.
+# The position of the page, which a dialog must not change.
 WHERE = """() => [...document.querySelectorAll('main, header.top, nav.side')].map(one => {
     const at = one.getBoundingClientRect();
     return [at.left, at.top, at.width];
@@ -39,7 +39,7 @@ WHERE = """() => [...document.querySelectorAll('main, header.top, nav.side')].ma
 
 @pytest.fixture
 def crowded(site: Site, base: str, tmp_path: Path) -> Iterator[str]:
-    """A base with a folder and a document whose name is long, and another base with a long name."""
+    """A base with a folder and a document with a long name, and another base with a long name."""
     site.api.post("/bases", json={"name": LONG}).raise_for_status()
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "one.md").write_text("# One\n\nA log.")
@@ -51,7 +51,7 @@ def crowded(site: Site, base: str, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("look", [WIDE, CHINESE], ids=["english", "chinese"])
-def test_every_menu_opens_inside_the_page_and_closes_when_it_is_used(page: Page, crowded: str) -> None:
+def test_every_menu_opens_inside_the_page_and_closes_after_use(page: Page, crowded: str) -> None:
     page.goto(f"/bases/{crowded}/documents")
     menus = page.locator("details[data-picker]")
     expect(menus).to_have_count(3)  # bases, appearance, Add
@@ -70,10 +70,10 @@ def test_every_menu_opens_inside_the_page_and_closes_when_it_is_used(page: Page,
         expect(page.get_by_role("dialog")).to_be_visible()
         expect(adding).not_to_have_attribute("open", "")
         page.keyboard.press("Escape")
-        expect(adding.locator("summary")).to_be_focused()  # not lost with the menu that is closed
+        expect(adding.locator("summary")).to_be_focused()  # the focus is not lost with the closed menu
 
 
-def test_a_dialog_leaves_the_page_where_it_is(page: Page, crowded: str) -> None:
+def test_a_dialog_does_not_move_the_page(page: Page, crowded: str) -> None:
     page.goto(f"/bases/{crowded}/documents")
     adding = page.locator("#adding")
     for width in WIDTHS:
@@ -94,11 +94,11 @@ def test_a_dialog_leaves_the_page_where_it_is(page: Page, crowded: str) -> None:
 
 
 @pytest.mark.parametrize("look", [WIDE, CHINESE], ids=["english", "chinese"])
-def test_every_button_of_every_row_can_be_seen_beside_a_readable_name(page: Page, crowded: str) -> None:
+def test_every_row_shows_all_its_buttons_and_a_readable_name(page: Page, crowded: str) -> None:
     page.goto(f"/bases/{crowded}/documents")
     folder = page.get_by_role("row").filter(has=page.get_by_role("link", name="logs", exact=True))
     expect(folder.get_by_role("button")).to_have_count(8)
-    # A button that something else covers or cuts off is not what a click near its edges meets.
+    # A click near the edges of a covered or clipped button hits another element.
     hidden = """button => {
         scrollBy(0, button.getBoundingClientRect().top - innerHeight / 2);
         const at = button.getBoundingClientRect(), edges = [at.left + 2, at.right - 2];
@@ -113,7 +113,7 @@ def test_every_button_of_every_row_can_be_seen_beside_a_readable_name(page: Page
         assert page.locator("html").evaluate("one => one.scrollWidth - one.clientWidth") == 0, width
 
 
-def test_every_page_fits_a_phone_also_with_long_names(page: Page, site: Site, crowded: str) -> None:
+def test_every_page_with_long_names_fits_a_phone(page: Page, site: Site, crowded: str) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
     document = site.api.get(f"/bases/{crowded}/documents").json()["items"][0]["id"]
     for name, path in PAGES.items():
@@ -123,7 +123,7 @@ def test_every_page_fits_a_phone_also_with_long_names(page: Page, site: Site, cr
 
 
 @pytest.mark.parametrize("look", [WIDE, NARROW])
-def test_the_table_stays_in_sight_however_many_files_are_uploaded(page: Page, base: str) -> None:
+def test_the_table_stays_visible_however_many_files_are_uploaded(page: Page, base: str) -> None:
     page.goto(f"/bases/{base}/documents")
     texts = ["The same text." if number in (20, 25) else f"Number {number}." for number in range(FILES)]
     files: list[FilePayload] = [
@@ -135,7 +135,7 @@ def test_the_table_stays_in_sight_however_many_files_are_uploaded(page: Page, ba
     expect(panel.get_by_role("listitem")).to_have_count(FILES)
     expect(page.locator("#documents")).to_be_in_viewport()
     expect(panel.get_by_role("status")).to_have_text(f"{FILES} of {FILES} done · 1 not added")
-    refused = panel.get_by_role("listitem").first  # what went wrong is in sight, also in a long list
+    refused = panel.get_by_role("listitem").first  # errors stay visible, also in a long list
     expect(refused).to_contain_text("is there already")
     expect(refused).to_be_in_viewport()
     expect(page.locator("#documents tbody tr").first).to_be_in_viewport()
@@ -144,7 +144,7 @@ def test_the_table_stays_in_sight_however_many_files_are_uploaded(page: Page, ba
 
 
 @pytest.mark.usefixtures("base")
-def test_an_upload_that_never_arrived_is_not_said_to_be_tried_again(page: Page) -> None:
+def test_a_failed_upload_does_not_promise_a_retry(page: Page) -> None:
     page.goto(PLACE)
     page.route("**/api/v1/bases/handbook/documents?name=*", lambda route: route.abort())
     file: FilePayload = {"name": "lost.md", "mimeType": "text/markdown", "buffer": b"# Lost"}

@@ -1,4 +1,4 @@
-"""The overview and the first run, in a real browser."""
+"""The overview and the first run in a real browser."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def tile(page: Page, state: str) -> Locator:
 
 @pytest.fixture
 def gone(site: Site) -> Iterator[None]:
-    """No base is left behind."""
+    """Delete all bases after the test."""
     yield
     for base in site.api.get("/bases").json():
         site.api.delete(f"/bases/{base['name']}")
 
 
 @pytest.mark.usefixtures("gone")
-def test_the_first_run_goes_from_nothing_to_a_searched_sample(page: Page) -> None:
+def test_the_first_run_creates_a_sample_base_and_searches_it(page: Page) -> None:
     page.goto("/")
     expect(page.get_by_role("heading", name="Welcome to Holdfast")).to_be_visible()
     expect(page.get_by_text("There is no base yet")).to_be_visible()
@@ -43,7 +43,7 @@ def test_the_first_run_goes_from_nothing_to_a_searched_sample(page: Page) -> Non
     def hold(route: Route) -> None:
         held.append(route) if filling else route.continue_()
 
-    page.route("**/bases/sample/documents?*", hold)  # nothing arrives until the page was looked at
+    page.route("**/bases/sample/documents?*", hold)  # the uploads wait until the test has checked the page
     page.get_by_role("button", name="Try it").click()
     expect(page.get_by_role("list", name="Documents of the sample")).to_be_visible()
     expect(page.get_by_text("The base sample is being filled")).to_be_visible()
@@ -74,7 +74,7 @@ def test_the_first_run_goes_from_nothing_to_a_searched_sample(page: Page) -> Non
 
 
 @pytest.mark.usefixtures("gone")
-def test_a_base_is_made_by_its_name_and_whoever_looks_on_sees_it(page: Page, site: Site, browser: Browser) -> None:
+def test_a_new_base_appears_live_on_other_open_pages(page: Page, site: Site, browser: Browser) -> None:
     watching = browser.new_page(base_url=site.url)
     watching.goto("/")
     expect(watching.locator("#live")).to_have_attribute("data-state", "on")
@@ -86,7 +86,7 @@ def test_a_base_is_made_by_its_name_and_whoever_looks_on_sees_it(page: Page, sit
     watching.close()
 
 
-def test_the_overview_follows_what_happens_and_asks_at_most_once_a_second(
+def test_the_overview_updates_live_with_at_most_one_request_a_second(
     put: Callable[[str, str], int], page: Page, site: Site
 ) -> None:
     asked: list[str] = []
@@ -119,7 +119,7 @@ def test_the_overview_follows_what_happens_and_asks_at_most_once_a_second(
     expect(page.get_by_text("Nothing new begins in: handbook.")).to_be_hidden()
 
 
-def test_a_request_that_made_no_new_work_is_counted(put: Callable[[str, str], int], page: Page, site: Site) -> None:
+def test_the_overview_counts_refused_duplicates(put: Callable[[str, str], int], page: Page, site: Site) -> None:
     put("rope.md", "# Rope")
     page.goto("/")
     before = int(page.locator('[data-number="duplicates"]').inner_text())
@@ -128,7 +128,7 @@ def test_a_request_that_made_no_new_work_is_counted(put: Callable[[str, str], in
     expect(page.locator('[data-number="duplicates"]')).to_have_text(str(before + 1))
 
 
-def test_all_of_it_is_readable_without_scripts(browser: Browser, site: Site) -> None:
+def test_the_overview_works_without_scripts(browser: Browser, site: Site) -> None:
     context = browser.new_context(base_url=site.url, java_script_enabled=False)
     page = context.new_page()
     page.goto("/")
@@ -144,7 +144,7 @@ def test_all_of_it_is_readable_without_scripts(browser: Browser, site: Site) -> 
     context.close()
 
 
-def test_a_chart_is_as_readable_on_a_phone_as_on_a_wide_screen(put: Callable[[str, str], int], page: Page) -> None:
+def test_charts_are_readable_at_every_width(put: Callable[[str, str], int], page: Page) -> None:
     put("rope.md", "# Rope")
     page.goto("/")
     for width in (1920, 1280, 360, 320):
@@ -168,7 +168,7 @@ def paid() -> Iterator[PaidProvider]:
 
 @pytest.fixture
 def other(tmp_path_factory: pytest.TempPathFactory, paid: PaidProvider) -> Iterator[Site]:
-    """A server of one test, which may lock it, with a provider that can fail."""
+    """A server for one test, which may require keys, with a provider that can fail."""
     names = {"URL": paid.url, "MODEL": paid.embedding_model, "KEY": paid.key}
     found = Site(
         tmp_path_factory.mktemp("other") / "home", {f"HOLDFAST_EMBEDDING_{name}": one for name, one in names.items()}
@@ -177,7 +177,7 @@ def other(tmp_path_factory: pytest.TempPathFactory, paid: PaidProvider) -> Itera
     found.close()
 
 
-def test_a_base_that_failed_says_why_and_can_be_repaired(browser: Browser, other: Site, paid: PaidProvider) -> None:
+def test_a_failed_base_shows_its_reason_and_can_be_repaired(browser: Browser, other: Site, paid: PaidProvider) -> None:
     other.api.post("/bases", json={"name": "handbook"}).raise_for_status()
     page = browser.new_page(base_url=other.url)
     page.goto("/")
@@ -194,10 +194,10 @@ def test_a_base_that_failed_says_why_and_can_be_repaired(browser: Browser, other
 
 
 @pytest.mark.parametrize(("place", "script"), [("/", "overview"), ("/bases/handbook/documents", "documents")])
-def test_what_needs_scripts_is_shown_when_they_have_run(
+def test_buttons_that_need_scripts_are_shown_only_after_the_scripts_ran(
     browser: Browser, other: Site, paid: PaidProvider, place: str, script: str
 ) -> None:
-    """A click on a button that the server painted would do nothing before that."""
+    """Before that, a click on a button rendered by the server would do nothing."""
     other.api.post("/bases", json={"name": "handbook"}).raise_for_status()
     paid.always(NO_MODEL)
     other.put("handbook", "rope.md", unpaid())
@@ -221,7 +221,7 @@ def test_what_needs_scripts_is_shown_when_they_have_run(
     page.close()
 
 
-def test_who_may_only_read_is_told_so(browser: Browser, other: Site) -> None:
+def test_a_read_only_key_sees_why_it_cannot_create_a_base(browser: Browser, other: Site) -> None:
     secret = other.api.post("/keys", json={"name": "looks", "scope": "read"}).json()["secret"]
     context = browser.new_context(base_url=other.url, extra_http_headers={"X-API-Key": secret})
     page = context.new_page()
@@ -234,12 +234,12 @@ def test_who_may_only_read_is_told_so(browser: Browser, other: Site) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
-def test_the_first_run_can_be_used_by_anybody(browser: Browser, site: Site, width: int, scheme: str) -> None:
+def test_the_first_run_is_accessible_and_fits(browser: Browser, site: Site, width: int, scheme: str) -> None:
     context = browser.new_context(
         base_url=site.url,
         viewport={"width": width, "height": 800},
         color_scheme="dark" if scheme == "dark" else "light",
-        bypass_csp=True,  # the checker is a script that it puts into the page
+        bypass_csp=True,  # the accessibility checker injects a script into the page
     )
     page = context.new_page()
     page.goto("/")

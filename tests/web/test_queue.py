@@ -1,4 +1,4 @@
-"""The queue, in a real browser."""
+"""The queue in a real browser."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def environment(speaking: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def paused(site: Site, base: str) -> Iterator[str]:
-    """A base in which nothing begins."""
+    """A paused base, in which no job starts."""
     site.api.post("/jobs:pause", json={"base": base}).raise_for_status()
     yield base
     site.api.post("/jobs:resume", json={"base": base})
@@ -52,7 +52,7 @@ def row(page: Page, name: str) -> Locator:
 
 
 def group(page: Page, name: str) -> Locator:
-    """The group of a priority, or of what ended."""
+    """Return the group of a priority, or the group of ended jobs."""
     return page.get_by_role("rowgroup").filter(has=page.get_by_role("rowheader", name=name))
 
 
@@ -66,21 +66,21 @@ def priority(site: Site, job: str) -> int:
 
 
 def stops(site: Site) -> list[bool]:
-    """Return of each pause of the base whether it calls back what runs, the newest first."""
+    """Return for each pause of the base whether it also stops running jobs, newest first."""
     events = site.api.get("/events", params={"base": "handbook", "topic": "queue"}).json()["items"]
     return [one["data"]["stop"] for one in events if one["type"] == "queue.paused"]
 
 
-def test_a_row_that_is_dragged_into_a_group_gets_its_priority(page: Page, site: Site, paused: str) -> None:
+def test_a_row_dragged_into_a_group_gets_the_priority_of_the_group(page: Page, site: Site, paused: str) -> None:
     jobs = ask(site, paused, "a.md", "b.md", "c.md")
-    page.goto(f"/queue?base={paused}")  # jobs of earlier tests are not shown
+    page.goto(f"/queue?base={paused}")  # hides the jobs of earlier tests
     expect(names(group(page, "Priority 5"))).to_have_text(["a.md", "b.md", "c.md"])
     expect(row(page, "a.md")).to_contain_text("This base is paused.")
     expect(group(page, "Priority 0")).to_be_hidden()
     row(page, "c.md").locator("[data-drag]").hover()
     page.mouse.down()
     page.mouse.move(300, 400, steps=3)
-    first = page.locator('tbody[data-priority="0"]')  # every priority can be chosen while something is dragged
+    first = page.locator('tbody[data-priority="0"]')  # all priorities are shown during a drag
     expect(first).to_be_visible()
     first.hover()
     first.hover()
@@ -92,13 +92,13 @@ def test_a_row_that_is_dragged_into_a_group_gets_its_priority(page: Page, site: 
     expect(names(page.locator("#queue"))).to_have_text(["c.md", "a.md", "b.md"])
     page.wait_for_function("() => !document.querySelector('.dragging')")
     ask(site, paused, "d.md")
-    expect(row(page, "d.md")).to_be_visible()  # as the server says by now
+    expect(row(page, "d.md")).to_be_visible()  # the page has reloaded the order of the server
     assert priority(site, jobs["c.md"]) == 0
 
 
-def test_keys_and_a_choice_rank_a_job_and_the_focus_goes_along(page: Page, site: Site, paused: str) -> None:
+def test_keys_and_a_select_box_change_the_priority_and_keep_the_focus(page: Page, site: Site, paused: str) -> None:
     jobs = ask(site, paused, "a.md", "b.md", "c.md")
-    page.goto(f"/queue?base={paused}")  # jobs of earlier tests are not shown
+    page.goto(f"/queue?base={paused}")  # hides the jobs of earlier tests
     expect(page.locator("html[data-ready]")).to_be_attached()
     row(page, "a.md").focus()
     page.keyboard.press("ArrowDown")
@@ -122,7 +122,7 @@ def test_keys_and_a_choice_rank_a_job_and_the_focus_goes_along(page: Page, site:
     expect(page.locator("#said")).to_contain_text("a.md has priority 9 already")
 
 
-def test_it_is_paused_resumed_and_stopped_after_saying_how_many(page: Page, site: Site, base: str) -> None:
+def test_the_queue_can_be_paused_resumed_and_stopped_with_a_confirmation(page: Page, site: Site, base: str) -> None:
     site.put(base, "done.md", "# Done")
     page.goto(f"/queue?base={base}")
     expect(names(group(page, "Ended"))).to_have_text(["done.md"])
@@ -132,7 +132,7 @@ def test_it_is_paused_resumed_and_stopped_after_saying_how_many(page: Page, site
     )
     page.get_by_role("button", name="Pause handbook").click()
     pausing = page.get_by_role("dialog", name="Pause handbook")
-    pausing.get_by_role("button", name="Back").click()  # and nothing was paused
+    pausing.get_by_role("button", name="Back").click()  # nothing is paused
     page.get_by_role("button", name="Pause handbook").click()
     pausing.get_by_role("button", name="Pause handbook").click()
     expect(page.get_by_text("Paused: handbook.")).to_be_visible()
@@ -164,17 +164,17 @@ def test_it_is_paused_resumed_and_stopped_after_saying_how_many(page: Page, site
     expect(page.get_by_role("button", name="Pause handbook")).to_be_visible()
 
 
-def test_a_failed_job_tells_why_and_is_tried_again(page: Page, site: Site, base: str) -> None:
+def test_a_failed_job_shows_its_reason_and_can_be_retried(page: Page, site: Site, base: str) -> None:
     site.put(base, "broken.pdf", b"%PDF-1.4 nothing")
     failed = site.api.get("/jobs", params={"state": "failed"}).json()["items"][0]
     page.goto("/queue?state=failed")
     expect(names(page.locator("#queue"))).to_have_text(["broken.pdf"])
     page.get_by_role("button", name="Try again: broken.pdf").click()
     expect(page.locator(".toast")).to_have_count(1)
-    expect(names(page.locator("#queue"))).to_have_text(["broken.pdf", "broken.pdf"])  # it failed once more
+    expect(names(page.locator("#queue"))).to_have_text(["broken.pdf", "broken.pdf"])  # it failed again
     assert site.api.get("/jobs", params={"state": "failed"}).json()["total"] == 2
 
-    page.goto(f"/queue#job-{failed['id']}")  # as others lead to a job
+    page.goto(f"/queue#job-{failed['id']}")  # like links of other pages to a job
     dialog = page.get_by_role("dialog", name="New content: broken.pdf")
     expect(dialog).to_contain_text(failed["id"])
     expect(dialog).to_contain_text("text and chunks: failed")
@@ -182,7 +182,7 @@ def test_a_failed_job_tells_why_and_is_tried_again(page: Page, site: Site, base:
     expect(dialog).to_have_count(0)
 
 
-def test_it_is_seen_how_far_work_is_and_why_it_waits(page: Page, site: Site, paid: PaidProvider) -> None:
+def test_the_queue_shows_progress_and_why_a_job_waits(page: Page, site: Site, paid: PaidProvider) -> None:
     wanted = {"name": "sea", "indexes": ["fulltext", "questions"], "chunk_size": 48, "chunk_overlap": 0}
     site.api.post("/bases", json=wanted).raise_for_status()
     paid.stall()
@@ -193,13 +193,13 @@ def test_it_is_seen_how_far_work_is_and_why_it_waits(page: Page, site: Site, pai
     expect(row(page, "krill.md").get_by_text("ready", exact=True)).to_be_visible()
     paid.always(DOWN)
     site.api.post("/bases/sea/documents", params={"name": "prawn.md"}, content=sections(5, word="prawn").encode())
-    expect(row(page, "prawn.md")).to_contain_text("is tried again at")  # as the API explains it
-    assert "is tried again at" in page.request.get("/queue?base=sea").text()  # painted, too
+    expect(row(page, "prawn.md")).to_contain_text("is tried again at")  # the script shows the explanation of the API
+    assert "is tried again at" in page.request.get("/queue?base=sea").text()  # the server renders it, too
     paid.always(None)
     site.api.delete("/bases/sea")
 
 
-def test_hostile_names_and_gone_documents_are_shown_live(page: Page, site: Site, base: str) -> None:
+def test_hostile_names_and_deleted_documents_are_shown_live(page: Page, site: Site, base: str) -> None:
     hostile = "<img src=x onerror=alert(1)>.md"
     page.goto(f"/queue?base={base}")
     document = site.put(base, hostile, "# Hostile")
@@ -210,7 +210,7 @@ def test_hostile_names_and_gone_documents_are_shown_live(page: Page, site: Site,
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
 
 
-def test_pages_are_the_servers(page: Page, site: Site, paused: str) -> None:
+def test_the_server_divides_the_queue_into_pages(page: Page, site: Site, paused: str) -> None:
     ask(site, paused, *(f"n{number:02}.md" for number in range(53)))
     page.goto("/queue?base=handbook&page=2")
     expect(page.get_by_text(re.compile("^51.53 of 53$"))).to_be_visible()
@@ -234,7 +234,7 @@ def test_a_paused_queue_can_be_used_on_a_phone(browser: Browser, site: Site, pau
     context.close()
 
 
-def test_it_is_readable_without_scripts(browser: Browser, site: Site, paused: str) -> None:
+def test_the_queue_works_without_scripts(browser: Browser, site: Site, paused: str) -> None:
     ask(site, paused, "rope.md")
     context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="en")
     page = context.new_page()

@@ -1,4 +1,4 @@
-"""Searching and asking, in a real browser."""
+"""Search and questions in a real browser."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def environment(speaking: dict[str, str]) -> dict[str, str]:
 
 
 def live(page: Page, address: str) -> None:
-    """Open a page, and wait until its script has begun."""
+    """Open a page, and wait until its script is running."""
     page.goto(address)
     expect(page.locator("#live")).to_have_text("Live")
 
 
 def question(page: Page, asked: str) -> None:
-    """Open the page where questions are asked, and write one."""
+    """Open the page for questions, and enter one."""
     page.goto(f"{PLACE}/ask")
     expect(page.get_by_role("button", name="Ask")).to_be_visible()
     page.get_by_role("textbox", name="Question about handbook").fill(asked)
 
 
-def test_hits_show_how_each_channel_ranked_them_and_open_their_passage(page: Page, put: Put) -> None:
+def test_hits_show_their_rank_in_each_channel_and_link_to_their_passage(page: Page, put: Put) -> None:
     put("light.md", LIGHT)
     put("ships.md", SHIPS)
     live(page, f"{PLACE}/search")
@@ -105,7 +105,9 @@ def test_an_earlier_search_never_replaces_a_later_one(page: Page, put: Put) -> N
     assert page.locator(".toast").count() == 0
 
 
-def test_what_is_deleted_leaves_the_hits_and_the_rest_can_be_searched_again(page: Page, site: Site, put: Put) -> None:
+def test_a_deleted_document_disappears_from_the_hits_and_search_can_be_repeated(
+    page: Page, site: Site, put: Put
+) -> None:
     first = put("light.md", LIGHT)
     put("ships.md", SHIPS)
     live(page, f"{PLACE}/search?q=ship")
@@ -138,7 +140,7 @@ def test_a_search_works_without_scripts(page: Page, site: Site, base: str) -> No
     assert "An answer is streamed by a script. Without scripts, search" in asking
 
 
-def test_script_and_server_mark_the_same_words(page: Page, base: str) -> None:
+def test_script_and_server_highlight_the_same_words(page: Page, base: str) -> None:
     page.goto(f"/bases/{base}/search")
     drawn = page.evaluate(
         """async (cases) => {
@@ -151,7 +153,7 @@ def test_script_and_server_mark_the_same_words(page: Page, base: str) -> None:
     assert drawn == [said for _, _, said in CASES]
 
 
-def test_an_answer_cites_passages_and_is_only_ever_text(page: Page, put: Put) -> None:
+def test_an_answer_cites_passages_and_is_rendered_as_text(page: Page, put: Put) -> None:
     put("light.md", LIGHT)
     question(page, "Who writes down ships?")
     page.get_by_label("Passages What words").check()
@@ -173,11 +175,11 @@ def test_an_answer_cites_passages_and_is_only_ever_text(page: Page, put: Put) ->
     expect(page.locator("#text mark")).to_contain_text("The keeper of the light")
 
 
-def test_an_answer_can_be_stopped_and_nothing_is_told_as_an_error(page: Page, put: Put, paid: PaidProvider) -> None:
+def test_an_answer_can_be_stopped_without_an_error_message(page: Page, put: Put, paid: PaidProvider) -> None:
     put("light.md", LIGHT)
     page.goto(f"{PLACE}/ask?q=Who+writes+down+ships")
     box = page.get_by_role("textbox", name="Question about handbook")
-    expect(box).to_have_value("Who writes down ships")  # a link asks nothing by itself
+    expect(box).to_have_value("Who writes down ships")  # opening a link does not send the question
     expect(page.locator("#said")).to_be_hidden()
     paid.stall()
     try:
@@ -190,7 +192,7 @@ def test_an_answer_can_be_stopped_and_nothing_is_told_as_an_error(page: Page, pu
         paid.release()
 
 
-def test_an_answer_that_the_model_did_not_finish_says_so(page: Page, put: Put, paid: PaidProvider) -> None:
+def test_an_unfinished_answer_is_marked_as_incomplete(page: Page, put: Put, paid: PaidProvider) -> None:
     put("light.md", LIGHT)
     question(page, "Who writes down each ship?")
     paid.next(UNFINISHED)
@@ -208,7 +210,7 @@ def test_without_a_language_model_the_best_passages_are_shown(page: Page, site: 
 
 
 @pytest.mark.parametrize("look", [{"color_scheme": "light", "locale": "en-GB"}, NARROW], ids=["wide", "narrow"])
-def test_everybody_can_search_and_ask(page: Page, put: Put) -> None:
+def test_the_pages_for_search_and_questions_are_accessible_and_fit(page: Page, put: Put) -> None:
     put("light.md", LIGHT)
     for address in ("search?q=ship", "search", "ask"):
         page.goto(f"{PLACE}/{address}")

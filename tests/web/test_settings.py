@@ -1,4 +1,4 @@
-"""The settings, in a real browser, beside a provider that can fail."""
+"""The settings in a real browser, with a provider that can fail."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page, Route
 
 PLACE = "/settings?base=handbook"
-# Long enough that another size of chunks makes other chunks, whose vectors have to be paid for.
+# Long enough that another chunk size creates other chunks, whose vectors must be paid.
 TIDES = "# Tides\n\n" + " ".join(f"The tide number {number} comes and goes again." for number in range(60))
 
 
 @pytest.fixture(autouse=True)
 def healed(paid: PaidProvider) -> Iterator[None]:
-    """What a test did to the provider ends with it."""
+    """Reset the provider after each test."""
     yield
     paid.always(None)
     paid.release()
@@ -46,7 +46,7 @@ def row(page: Page, name: str) -> Locator:
     return page.get_by_role("row").filter(has_text=name)
 
 
-def test_a_base_is_made_and_a_name_that_is_taken_is_told_beside_the_field(page: Page, site: Site, base: str) -> None:
+def test_a_base_can_be_created_and_a_duplicate_name_is_reported_in_the_form(page: Page, site: Site, base: str) -> None:
     page.goto("/settings")
     page.get_by_role("button", name="New base").click()
     dialog = page.get_by_role("dialog")
@@ -59,11 +59,11 @@ def test_a_base_is_made_and_a_name_that_is_taken_is_told_beside_the_field(page: 
     expect(page.get_by_role("heading", name="<i>log<i>book")).to_be_visible()
     assert site.api.get("/bases/<i>log<i>book").json()["settings"]["indexes"] == ["fulltext", "graph", "vector"]
     site.api.delete("/bases/<i>log<i>book")
-    expect(page).to_have_url(re.compile("tab=bases"))  # it is gone, so its page is left
+    expect(page).to_have_url(re.compile("tab=bases"))  # the base was deleted, so the browser leaves its page
     expect(row(page, "handbook")).to_be_visible()
 
 
-def test_the_list_of_bases_is_live(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
+def test_the_list_of_bases_updates_live(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
     page.goto("/settings")
     expect(row(page, "handbook").locator("[data-field=documents]")).to_have_text("0")
     put("tides.md", "# Tides\n\nThe moon pulls the sea.")
@@ -74,19 +74,19 @@ def test_the_list_of_bases_is_live(page: Page, site: Site, put: Callable[[str, s
     expect(row(page, "manual")).to_have_count(0)
 
 
-def test_documents_are_seen_to_follow_what_was_set_and_nothing_else_is_written(
+def test_saving_shows_the_rollout_and_writes_only_changed_settings(
     page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
 ) -> None:
     put("tides.md", TIDES)
     page.goto(PLACE)
     page.get_by_label("Size of a chunk").fill("5")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#saved")).to_have_class(re.compile("trouble"))  # what cannot be is said beside the button
+    expect(page.locator("#saved")).to_have_class(re.compile("trouble"))  # the error is shown beside the button
 
-    with page.expect_response(re.compile(r"/bases/handbook/counts$")):  # the page loads what changed
-        site.api.patch("/bases/handbook", json={"jobs_per_day": 500})  # by somebody else, meanwhile
+    with page.expect_response(re.compile(r"/bases/handbook/counts$")):  # the page loads the changed settings
+        site.api.patch("/bases/handbook", json={"jobs_per_day": 500})  # a concurrent change by another user
     expect(page.get_by_label("Jobs a day")).to_have_value("500")
-    expect(page.get_by_label("Size of a chunk")).to_have_value("5")  # as the user typed it
+    expect(page.get_by_label("Size of a chunk")).to_have_value("5")  # the typed value stays
     paid.stall()
     page.get_by_label("Size of a chunk").fill("100")
     page.get_by_label("Overlap of chunks").fill("10")
@@ -104,7 +104,7 @@ def test_documents_are_seen_to_follow_what_was_set_and_nothing_else_is_written(
     expect(page.locator("#saved")).to_have_text("Nothing was changed.")
 
 
-def test_documents_are_seen_to_follow_also_when_their_rollout_ended_before_the_answer_came(
+def test_documents_still_being_built_are_shown_although_the_rollout_has_ended(
     page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
 ) -> None:
     put("tides.md", TIDES)
@@ -128,9 +128,7 @@ def test_documents_are_seen_to_follow_also_when_their_rollout_ended_before_the_a
     expect(page.locator("#rollout")).to_be_hidden()
 
 
-def test_what_cannot_be_undone_needs_the_name_to_be_typed(
-    page: Page, site: Site, put: Callable[[str, str], int]
-) -> None:
+def test_irreversible_actions_require_typing_the_name(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
     put("tides.md", "# Tides\n\nThe moon pulls the sea.")
     page.goto(PLACE)
     page.get_by_role("button", name="Clear…").click()
@@ -157,7 +155,7 @@ def test_what_cannot_be_undone_needs_the_name_to_be_typed(
     assert site.api.get("/bases").json() == []
 
 
-def test_a_base_that_failed_says_why_and_is_repaired(
+def test_a_failed_base_shows_its_reason_and_is_repaired(
     page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
 ) -> None:
     page.goto("/settings")
@@ -165,7 +163,7 @@ def test_a_base_that_failed_says_why_and_is_repaired(
     put("tides.md", unpaid())
     expect(row(page, "handbook").get_by_text("failed", exact=True)).to_be_visible()
     row(page, "handbook").get_by_role("button", name="Repair handbook").click()
-    expect(page.locator(".toast.bad")).to_be_visible()  # it still cannot be
+    expect(page.locator(".toast.bad")).to_be_visible()  # the repair fails again
     page.goto(PLACE)
     banner = page.get_by_role("alert").filter(has_text="Nothing can be indexed in this base")
     expect(banner).to_be_visible()
@@ -188,7 +186,7 @@ def test_a_document_of_a_failed_base_is_shown_without_its_chunks(
     expect(page.get_by_role("region", name="Text as it was read")).to_contain_text("Text number")
     chunks = page.get_by_role("list", name="Chunks").get_by_role("listitem")
     expect(chunks).to_have_count(0)
-    expect(page.locator("#pager [data-field=shown]")).to_be_empty()  # it does not count what it does not list
+    expect(page.locator("#pager [data-field=shown]")).to_be_empty()  # the page shows no count of unlisted chunks
     paid.always(None)
     page.get_by_role("button", name="Repair", exact=True).click()
     expect(page.get_by_role("alert")).to_have_count(0)
@@ -196,7 +194,7 @@ def test_a_document_of_a_failed_base_is_shown_without_its_chunks(
 
 
 @pytest.mark.usefixtures("base")
-def test_a_test_of_the_connection_says_how_long_it_took_or_what_is_wrong(page: Page, paid: PaidProvider) -> None:
+def test_a_connection_test_shows_its_duration_or_the_error(page: Page, paid: PaidProvider) -> None:
     page.goto("/settings?tab=providers")
     panel = page.get_by_role("region", name="handbook")
     expect(panel).to_contain_text("127.0.0.1 · embedder")
@@ -211,7 +209,7 @@ def test_a_test_of_the_connection_says_how_long_it_took_or_what_is_wrong(page: P
     expect(panel.locator("[data-ok=false]")).to_contain_text(re.compile("does not work: .*key", re.IGNORECASE))
 
 
-def test_an_archive_is_taken_out_and_put_in(
+def test_an_archive_can_be_exported_and_imported(
     page: Page, site: Site, put: Callable[[str, str], int], tmp_path: Path
 ) -> None:
     put("tides.md", "# Tides\n\nThe moon pulls the sea.")
@@ -225,7 +223,7 @@ def test_an_archive_is_taken_out_and_put_in(
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Archive (").set_input_files(archive)
     dialog.get_by_role("button", name="Import").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("handbook")  # the name is taken, and nothing is lost
+    expect(dialog.get_by_role("alert")).to_contain_text("handbook")  # the name is taken; the form keeps its values
     dialog.get_by_label("Name of the base").fill("copy")
     dialog.get_by_role("button", name="Import").click()
     expect(page.get_by_text("1 documents were imported into copy.")).to_be_visible()
@@ -233,7 +231,7 @@ def test_an_archive_is_taken_out_and_put_in(
     site.api.delete("/bases/copy")
 
 
-def test_a_webhook_is_made_with_a_secret_told_once_and_disabled_and_removed(page: Page, site: Site) -> None:
+def test_a_webhook_can_be_created_disabled_and_removed_and_its_secret_is_shown_once(page: Page, site: Site) -> None:
     page.goto("/settings?tab=webhooks")
     expect(page.get_by_text("No webhook yet")).to_be_visible()
     page.get_by_role("button", name="New webhook").click()
@@ -247,7 +245,7 @@ def test_a_webhook_is_made_with_a_secret_told_once_and_disabled_and_removed(page
     dialog.get_by_role("button", name="Create the webhook").click()
     first = dialog.get_by_label("Secret").input_value()
     assert first.startswith("whsec_")
-    page.mouse.click(5, 5)  # beside it: that loses nothing
+    page.mouse.click(5, 5)  # a click outside does not close the dialog
     expect(dialog.get_by_label("Secret")).to_be_visible()
     dialog.get_by_role("button", name="I have kept it").click()
 
@@ -271,7 +269,7 @@ def test_a_webhook_is_made_with_a_secret_told_once_and_disabled_and_removed(page
     assert site.api.get("/webhooks").json() == []
 
 
-def test_the_doctor_tells_what_it_finds_and_repairs_it(page: Page, site: Site) -> None:
+def test_the_doctor_shows_and_repairs_its_findings(page: Page, site: Site) -> None:
     left = site.home / "files" / "a" / f"{'a' * 64}-{'0' * 16}"
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_text("Nobody names this.")
@@ -288,7 +286,7 @@ def test_the_doctor_tells_what_it_finds_and_repairs_it(page: Page, site: Site) -
     expect(page.locator("#verdict")).to_have_text("All is well: nothing is left over, and nothing is missing.")
 
 
-def test_the_first_key_signs_this_browser_in_and_its_secret_is_told_once(browser: Browser, tmp_path: Path) -> None:
+def test_the_first_key_signs_in_this_browser_and_its_secret_is_shown_once(browser: Browser, tmp_path: Path) -> None:
     site = Site(tmp_path / "home")
     context = browser.new_context(base_url=site.url, locale="en-GB")
     page = context.new_page()
@@ -314,7 +312,7 @@ def test_the_first_key_signs_this_browser_in_and_its_secret_is_told_once(browser
     site.close()
 
 
-def test_it_is_readable_without_scripts_and_in_chinese(browser: Browser, site: Site, base: str) -> None:
+def test_the_settings_are_readable_without_scripts_and_in_chinese(browser: Browser, site: Site, base: str) -> None:
     context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="zh-CN")
     page = context.new_page()
     for tab, text in {
@@ -327,18 +325,19 @@ def test_it_is_readable_without_scripts_and_in_chinese(browser: Browser, site: S
         expect(page.locator("main")).to_contain_text(text)
     page.goto(PLACE)
     expect(page.get_by_label("分块大小")).to_have_value("512")
-    expect(page.get_by_label("分块大小")).to_be_disabled()  # nothing could be sent, so nothing pretends to
+    # Without scripts nothing could be saved, so the field is disabled.
+    expect(page.get_by_label("分块大小")).to_be_disabled()
     expect(page.get_by_role("link", name="导出")).to_be_visible()
     context.close()
 
 
-def test_values_in_the_meaning_of_a_setting_are_marked_up(page: Page) -> None:
+def test_values_in_the_description_of_a_setting_are_marked_up(page: Page) -> None:
     page.goto("/settings?tab=server")
     expect(page.locator("td code").filter(has_text=re.compile("^auto$"))).to_be_visible()
     assert "`" not in page.locator("main").inner_text()
 
 
-def test_every_setting_and_finding_is_told_as_the_server_tells_it() -> None:
+def test_the_texts_of_settings_and_findings_equal_those_of_the_server() -> None:
     english = translations_for("en").texts
     told = {one.name: one.metadata["meaning"] for one in fields(Settings) if one.repr}
     assert {key.removeprefix("setting."): text for key, text in english.items() if key.startswith("setting.")} == told

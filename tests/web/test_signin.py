@@ -1,4 +1,4 @@
-"""Signing in to a server that needs a key, in a real browser."""
+"""Signing in to a server that requires a key, in a real browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def secret(home: Path) -> str:
-    """A key of an administrator, made as the page says."""
+    """A key of an administrator, created with the command that the page shows."""
     command = [
         sys.executable,
         "-m",
@@ -45,7 +45,7 @@ def secret(home: Path) -> str:
 
 @pytest.fixture(scope="module")
 def site(home: Path, secret: str) -> Iterator[Site]:
-    """A server that needs a key; the client of the tests shows it."""
+    """A server that requires a key; the HTTP client of the tests sends it."""
     found = Site(home, {"HOLDFAST_KEYS": "on"})
     found.api.headers["Authorization"] = f"Bearer {secret}"
     found.api.post("/bases", json={"name": "logbook"}).raise_for_status()
@@ -64,7 +64,7 @@ def sign_in(page: Page, secret: str) -> None:
 
 
 @pytest.mark.smoke
-def test_a_key_opens_the_page_that_was_asked_for_and_signing_out_closes_it(page: Page, site: Site, secret: str) -> None:
+def test_a_key_opens_the_requested_page_and_signing_out_removes_access(page: Page, site: Site, secret: str) -> None:
     page.goto("/bases/logbook/documents?text=tide")
     expect(page).to_have_url(re.compile(r"/signin\?next=%2Fbases%2Flogbook"))
     expect(page.get_by_text("holdfast keys create NAME --scope admin")).to_be_visible()
@@ -98,7 +98,7 @@ def test_a_key_opens_the_page_that_was_asked_for_and_signing_out_closes_it(page:
 
 
 @pytest.mark.parametrize("place", ["//evil.example", "/\\evil.example", "https://evil.example", "/\t/evil.example"])
-def test_only_a_page_of_this_site_is_gone_to(page: Page, site: Site, secret: str, place: str) -> None:
+def test_sign_in_redirects_only_to_pages_of_this_site(page: Page, site: Site, secret: str, place: str) -> None:
     context = page.context
     context.add_cookies([{"name": "holdfast_key", "value": secret, "url": site.url}])
     answer = context.request.get("/signin", params={"next": place}, max_redirects=0)
@@ -107,20 +107,20 @@ def test_only_a_page_of_this_site_is_gone_to(page: Page, site: Site, secret: str
     assert f'"next": "{restrict_to_site(place)}"' in context.request.get("/signin", params={"next": place}).text()
 
 
-def test_an_address_elsewhere_is_not_followed_after_signing_in(page: Page, site: Site, secret: str) -> None:
+def test_sign_in_ignores_a_redirect_to_another_host(page: Page, site: Site, secret: str) -> None:
     page.goto("/signin?next=//evil.example/settings")
     sign_in(page, secret)
     expect(page).to_have_url(f"{site.url}/")
 
 
-def test_where_to_go_on_is_a_path_of_this_site() -> None:
+def test_the_redirect_target_is_restricted_to_paths_of_this_site() -> None:
     for place in ("/", "/settings?tab=keys", "/bases/a%2Fb/documents?text=//x"):
         assert restrict_to_site(place) == place
     for place in ("", "settings", "//x", "/\\x", "/a\\b", "/\n/x", "/ /x", "javascript:alert(1)", "/signin?next=/"):
         assert restrict_to_site(place) == "/"
 
 
-def test_a_revoked_key_leads_to_sign_in(page: Page, site: Site, secret: str) -> None:
+def test_a_revoked_key_is_sent_to_sign_in(page: Page, site: Site, secret: str) -> None:
     page.goto("/settings?tab=keys")
     sign_in(page, secret)
     page.get_by_role("button", name="New key").click()
@@ -150,7 +150,7 @@ def test_a_revoked_key_leads_to_sign_in(page: Page, site: Site, secret: str) -> 
     other.close()
 
 
-def test_a_lesser_key_is_told_what_each_part_needs(page: Page, site: Site) -> None:
+def test_each_tab_of_the_settings_explains_which_key_it_needs(page: Page, site: Site) -> None:
     reader = site.api.post("/keys", json={"name": "reader"}).json()["secret"]
     page.goto("/settings")
     sign_in(page, reader)
@@ -177,7 +177,7 @@ def test_a_lesser_key_is_told_what_each_part_needs(page: Page, site: Site) -> No
     expect(page.locator("#saved")).to_have_text("Saved.")
 
 
-def test_without_scripts_it_says_that_it_needs_them(browser: Browser, site: Site) -> None:
+def test_without_scripts_the_sign_in_page_explains_that_it_needs_them(browser: Browser, site: Site) -> None:
     context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="zh-CN")
     page = context.new_page()
     page.goto("/settings")
