@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.main import get_command
 
+from holdfast.cli.app import COMMANDS as TABLE
 from holdfast.cli.app import app
 from holdfast.cli.command import COMMON_OPTIONS
 from holdfast.cli.exit_codes import ExitCode
@@ -79,3 +80,8 @@ def test_every_exit_code_is_documented() -> None:
 def test_every_command_has_a_json_option_and_a_short_help_that_fits_a_line(name: str) -> None:
     assert any("--json" in one.opts for one in COMMANDS[name].params)
     assert not COMMANDS[name].get_short_help_str(72).endswith("...")
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_table_of_commands_has_the_summary_of_the_command_itself(name: str) -> None:
+    assert TABLE[name].summary == TOP.commands[name].get_short_help_str(limit=200)

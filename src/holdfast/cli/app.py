@@ -61,7 +61,7 @@ COMMANDS = {
     "worker": Entry("serve", "Serving", "Only work: index what others ask for, until Ctrl-C."),
     "mcp": Entry("serve", "Serving", "Offer the library to language models, by MCP."),
     "keys": Entry("keys", "Serving", "Who may ask a server.", group=True),
-    "webhooks": Entry("webhooks", "Serving", "Addresses that are told what happens.", group=True),
+    "webhooks": Entry("webhooks", "Serving", "Webhooks: URLs that receive events.", group=True),
     "guard": Entry("guard", "Serving", "The guard of an existing pipeline.", group=True),
 }
 
