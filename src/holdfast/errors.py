@@ -40,6 +40,8 @@ from enum import IntEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from holdfast.messages import format_message
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
@@ -66,8 +68,12 @@ class ExitCode(IntEnum):
 class HoldfastError(Exception):
     """Base class. The message says what happened, why, and what to do next.
 
-    `code` is the same in every interface. Where one code covers several mistakes, `subcode` tells them apart. `params`
-    are the values that the message contains.
+    `code` is the same in every interface. Where one code covers several mistakes, `subcode` tells them apart. The
+    message is the text `problem.<subcode or code>` of the catalogue with `params` in its placeholders. Only a plug-in,
+    or a client that repeats the words of a server, passes its own message.
+
+    Example:
+        raise BadRequest("question_too_long", longest=4_000)
     """
 
     code = "internal_error"
@@ -75,10 +81,12 @@ class HoldfastError(Exception):
     http_retry_after: int | None = None  # seconds
     exit_code = ExitCode.FAILED
 
-    def __init__(self, message: str = "", subcode: str = "", /, **params: object) -> None:
-        super().__init__(message)
+    def __init__(self, subcode: str = "", message: str = "", /, **params: object) -> None:
         self.subcode = subcode
         self.params: Mapping[str, str] = {name: str(value) for name, value in params.items()}
+        super().__init__(
+            message or format_message(f"problem.{subcode or self.code}", self.params, otherwise=subcode or self.code)
+        )
 
 
 class BadSettings(HoldfastError):
@@ -92,10 +100,7 @@ class MissingExtra(BadSettings):
     """A required package is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"This needs the package {package!r}, which is not installed. "
-            f"Install it with: pip install 'holdfast[{extra}]'"
-        )
+        super().__init__("missing_extra", package=package, extra=extra)
         self.package = package
         self.extra = extra
 
@@ -123,30 +128,21 @@ class UnknownOwner(NotFound):
     code = "unknown_document"
 
     def __init__(self, base: str, owner: str) -> None:
-        super().__init__(
-            f"There is no {owner!r} in base {base!r}. It was never added or has been deleted; "
-            "add it with the operation 'index' or 'change'."
-        )
+        super().__init__("unknown_owner", base=base, owner=owner)
 
 
 class UnknownSlot(NotFound):
     code = "unknown_index"
 
     def __init__(self, base: str, owner: str, kind: str) -> None:
-        super().__init__(
-            f"{owner!r} in base {base!r} has no slot {kind!r}. "
-            "Request it once with the operation 'index'; it is built then."
-        )
+        super().__init__(base=base, owner=owner, kind=kind)
 
 
 class UnknownJob(NotFound):
     code = "unknown_job"
 
     def __init__(self, job: str) -> None:
-        super().__init__(
-            f"There is no job {job!r}. Finished jobs are kept for the retention time and then removed; "
-            "the status of its owner tells what stands now."
-        )
+        super().__init__(job=job)
 
 
 class UnknownBase(NotFound):
@@ -154,8 +150,8 @@ class UnknownBase(NotFound):
 
     code = "unknown_base"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no base {name!r}; it was never created or has been deleted. Create it first.")
+    def __init__(self, base: str) -> None:
+        super().__init__(base=base)
 
 
 class NameTaken(HoldfastError):
@@ -165,40 +161,36 @@ class NameTaken(HoldfastError):
     http_status = HTTPStatus.CONFLICT
     exit_code = ExitCode.CONFLICT
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is a base {name!r} already; choose another name. Nothing was changed.")
+    def __init__(self, base: str) -> None:
+        super().__init__(base=base)
 
 
 class UnknownItem(NotFound):
     code = "unknown_document"
 
     def __init__(self, base: str, items: Sequence[object]) -> None:
-        names = ", ".join(repr(item) for item in items)
-        super().__init__(f"There is no item {names} in base {base!r}; it was never added or has been deleted.")
+        super().__init__(base=base, document=", ".join(str(item) for item in items))
 
 
 class UnknownKey(NotFound):
     code = "unknown_key"
 
     def __init__(self, key: int) -> None:
-        super().__init__(f"There is no key {key}; list the keys to see which there are.")
+        super().__init__(key=key)
 
 
 class UnknownWebhook(NotFound):
     code = "unknown_webhook"
 
     def __init__(self, webhook: int) -> None:
-        super().__init__(f"There is no webhook {webhook}; it was never created or has been deleted.")
+        super().__init__(webhook=webhook)
 
 
 class UnknownDelivery(NotFound):
     code = "unknown_delivery"
 
     def __init__(self, delivery: int) -> None:
-        super().__init__(
-            f"There is no delivery {delivery}; deliveries are kept for the retention time and then removed, and go "
-            "with their webhook."
-        )
+        super().__init__(delivery=delivery)
 
 
 class UnknownEntity(NotFound):
@@ -206,8 +198,8 @@ class UnknownEntity(NotFound):
 
     code = "unknown_entity"
 
-    def __init__(self, base: str, key: str) -> None:
-        super().__init__(f"No document of base {base!r} speaks of {key!r}; search its entities for another name.")
+    def __init__(self, base: str, entity: str) -> None:
+        super().__init__(base=base, entity=entity)
 
 
 class BaseFailed(HoldfastError):
@@ -218,7 +210,7 @@ class BaseFailed(HoldfastError):
     exit_code = ExitCode.CONFLICT
 
     def __init__(self, base: str, reason: str) -> None:
-        super().__init__(f"Base {base!r} has failed: {reason} Repair it, or delete it; nothing was changed.")
+        super().__init__(base=base, reason=reason)
 
 
 class StateConflict(HoldfastError):
@@ -228,9 +220,9 @@ class StateConflict(HoldfastError):
     http_status = HTTPStatus.CONFLICT
     exit_code = ExitCode.CONFLICT
 
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, reason: str, message: str = "", /, **params: object) -> None:
         self.code = self.reason = reason
+        super().__init__("", message, **params)
 
 
 class Conflict(StateConflict):
@@ -261,7 +253,7 @@ class PreconditionFailed(HoldfastError):
     exit_code = ExitCode.CONFLICT
 
     def __init__(self, generation: int) -> None:
-        super().__init__(f"The document has changed: its generation is {generation} now. Read it again.")
+        super().__init__(generation=generation)
         self.generation = generation
 
 
@@ -303,11 +295,7 @@ class StaleLease(HoldfastError):
     def __init__(self, verb: str, tickets: Sequence[Ticket]) -> None:
         self.verb = verb
         self.tickets = tuple(tickets)
-        names = ", ".join(str(ticket) for ticket in self.tickets)
-        super().__init__(
-            f"The write {verb!r} was refused for {names}: the slot was superseded, cancelled, deleted or "
-            "taken over. Drop the result and release the slot."
-        )
+        super().__init__(verb=verb, slots=", ".join(str(ticket) for ticket in self.tickets))
 
 
 class StoreError(HoldfastError):
@@ -355,17 +343,19 @@ class GuardedWorkFailed(HoldfastError):
 
 
 class WorkError(HoldfastError):
-    """An indexer raises this to fail an attempt, with a code and parameters."""
+    """An indexer raises this to fail an attempt, with a code and parameters.
+
+    An index from another package uses its own codes, with a message.
+    """
 
     code = "provider_failed"
     http_status = HTTPStatus.BAD_GATEWAY
 
     def __init__(self, code: str, message: str = "", *, params: Mapping[str, str] | None = None) -> None:
-        super().__init__(message or code)
         self.code = code
-        self.params = dict(params or {})
+        super().__init__("", message, **(params or {}))
         if message:
-            self.params.setdefault("message", message)
+            self.params = {"message": message, **self.params}
 
 
 class Transient(WorkError):

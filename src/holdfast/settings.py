@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine import RetryPolicy, Rules
 from holdfast.errors import BadSettings
+from holdfast.messages import format_message
 from holdfast.url_secrets import MASK, mask_secrets
 
 if TYPE_CHECKING:
@@ -59,80 +60,64 @@ class DescribedSetting(NamedTuple):
     secret: bool
 
 
-def _setting(default: Any, meaning: str, *, secret: bool = False) -> Any:
-    return field(default=default, metadata={"meaning": meaning}, repr=not secret)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Each setting with its default and its meaning. Invalid values raise `BadSettings`."""
+    """Each setting with its default. The catalogue has their meanings. Invalid values raise `BadSettings`."""
 
-    home: str = _setting(
-        "", "folder of everything; empty: `holdfast` in the folder where your programs keep their data"
-    )
-    database: str = _setting("", "address of the database; empty: a file in the home folder")
-    data: str = _setting("", "folder for the bytes of documents; empty: in the home folder")
-    scheduler: str = _setting("embedded", "how work is carried to workers")
-    workers: int = _setting(2, "worker processes")
-    claim_batch: int = _setting(
-        100, "slots a worker claims at once, at most; of deleted documents, so many of each kind"
-    )
+    home: str = ""
+    database: str = ""
+    data: str = ""
+    scheduler: str = "embedded"
+    workers: int = 2
+    claim_batch: int = 100
 
-    lease: timedelta = _setting(timedelta(seconds=120), "how long a claim holds without a renewal")
-    heartbeat: timedelta = _setting(timedelta(seconds=30), "how often a claim is renewed and progress written")
-    deadline: timedelta = _setting(timedelta(hours=6), "the longest an attempt may take")
-    stall: timedelta = _setting(timedelta(minutes=45), "without progress for so long, work is taken over")
-    overtaken: timedelta = _setting(timedelta(minutes=10), "queued for so long while younger work was claimed: stuck")
-    period: timedelta = _setting(timedelta(seconds=30), "the reconciler looks at least this often")
-    ring_again: timedelta = _setting(timedelta(seconds=60), "a ring without an answer is repeated after this time")
-    rings_per_worker: int = _setting(2, "rings under way for each worker and kind, at most")
+    lease: timedelta = timedelta(seconds=120)
+    heartbeat: timedelta = timedelta(seconds=30)
+    deadline: timedelta = timedelta(hours=6)
+    stall: timedelta = timedelta(minutes=45)
+    overtaken: timedelta = timedelta(minutes=10)
+    period: timedelta = timedelta(seconds=30)
+    ring_again: timedelta = timedelta(seconds=60)
+    rings_per_worker: int = 2
 
-    attempts: int = _setting(4, "attempts in one generation: the first and three more")
-    backoff: timedelta = _setting(timedelta(seconds=60), "wait after the first failure; doubles each time")
-    backoff_cap: timedelta = _setting(timedelta(minutes=15), "the longest wait between attempts")
-    backoff_jitter: float = _setting(0.2, "share by which waits are spread")
-    lock_held_delay: timedelta = _setting(timedelta(seconds=15), "guard: wait before asking again for a held lock")
-    lock_held_tries: int = _setting(10, "guard: how often it asks before the delivery is skipped")
+    attempts: int = 4
+    backoff: timedelta = timedelta(seconds=60)
+    backoff_cap: timedelta = timedelta(minutes=15)
+    backoff_jitter: float = 0.2
+    lock_held_delay: timedelta = timedelta(seconds=15)
+    lock_held_tries: int = 10
 
-    retention: timedelta = _setting(timedelta(days=30), "how long finished jobs, events and refusals are kept")
+    retention: timedelta = timedelta(days=30)
 
-    host: str = _setting("127.0.0.1", "address that the server listens on")
-    port: int = _setting(7340, "its port; if it is taken, the next free one")
-    hosts: str = _setting("", "names beyond those of this machine that the server answers to, with commas")
-    key: str = _setting("", "the key by which this program asks a server", secret=True)
-    keys: str = _setting("auto", "`on`: every request needs a key; `auto`: not on this machine alone")
-    upload_limit: int = _setting(200, "megabytes of a request, at most")
+    host: str = "127.0.0.1"
+    port: int = 7340
+    hosts: str = ""
+    key: str = field(default="", repr=False)
+    keys: str = "auto"
+    upload_limit: int = 200
 
-    streams: int = _setting(
-        1000, "event streams that a server process holds open, at most; fewer if it may open few files"
-    )
-    streams_per_key: int = _setting(100, "of them those of one key, at most; callers without a key count as one key")
+    streams: int = 1000
+    streams_per_key: int = 100
 
-    secret_key: str = _setting("", "encrypts webhook secrets; empty: the key file in the home folder", secret=True)
-    fetch_allow: str = _setting("", "hosts and networks beyond the public web from which pages may be fetched")
-    folder_roots: str = _setting(
-        "", "folders below which keys may sync folders of the server, with colons; empty: none"
-    )
-    webhook_allow: str = _setting("", "hosts and networks beyond the public web to which webhooks may be sent")
+    secret_key: str = field(default="", repr=False)
+    fetch_allow: str = ""
+    folder_roots: str = ""
+    webhook_allow: str = ""
 
-    log: str = _setting("", "what a server and its workers tell: `debug`, `info` or `warning`; empty: `info`")
+    log: str = ""
 
-    compact_limit: int = _setting(
-        512, "megabytes up to which a SQLite database is compacted by itself; 0: only on demand"
-    )
-    words_memory: int = _setting(60, "megabytes of words that a process keeps for searching, on SQLite; 0: none")
+    compact_limit: int = 512
+    words_memory: int = 60
 
-    embedding_url: str = _setting(
-        "", "an endpoint in OpenAI's format that embeds; empty: this machine, without a network"
-    )
-    embedding_model: str = _setting("", "the model that it embeds with")
-    embedding_key: str = _setting("", "its key", secret=True)
-    embedding_price: float | None = _setting(None, "what it costs for a million tokens; empty: not known")
-    chat_url: str = _setting("", "an endpoint in OpenAI's format with a language model; empty: none")
-    chat_model: str = _setting("", "the language model")
-    chat_key: str = _setting("", "its key", secret=True)
-    chat_price_read: float | None = _setting(None, "what a million tokens cost that it reads; empty: not known")
-    chat_price_written: float | None = _setting(None, "what a million tokens cost that it writes; empty: not known")
+    embedding_url: str = ""
+    embedding_model: str = ""
+    embedding_key: str = field(default="", repr=False)
+    embedding_price: float | None = None
+    chat_url: str = ""
+    chat_model: str = ""
+    chat_key: str = field(default="", repr=False)
+    chat_price_read: float | None = None
+    chat_price_written: float | None = None
 
     def __post_init__(self) -> None:
         self._fill_defaults()
@@ -150,7 +135,7 @@ class Settings:
             DescribedSetting(
                 setting.name,
                 _mask(getattr(self, setting.name), secret=not setting.repr),
-                setting.metadata["meaning"],
+                format_message(f"setting.{setting.name}", {}),
                 secret=not setting.repr,
             )
             for setting in fields(self)

@@ -16,6 +16,7 @@ from holdfast.clock import Moment, micros
 from holdfast.db.batches import NOW
 from holdfast.engine.admission import Verdict
 from holdfast.engine.plan import Expire
+from holdfast.engine.problems import format_wait_reason
 from holdfast.engine.queue import DAY, WHOLE_QUEUE
 from holdfast.engine.reconciler import Reconciler
 from holdfast.engine.slot import BuildResult
@@ -932,7 +933,9 @@ def test_every_unsettled_slot_has_a_reason_why_it_waits(books: SqlStore, clock: 
     books.fail([failed(take(books, "vector"), MINUTE, code="timeout")])
     (retry, _) = books.explain_job(job)
     assert retry.params == {"error": "timeout", "at": START + micros(MINUTE)}
-    assert retry.format_message("shelf") == "It failed (timeout) and is tried again at 2027-01-15 08:01:00 UTC."
+    assert format_wait_reason(retry, "shelf") == (
+        "The last attempt failed (timeout). The next is at 2027-01-15 08:01:00 UTC."
+    )
     assert why(books) == {"vector": "retry", "graph": "next"}
     books.pause("shelf")
     assert why(books) == {"vector": "paused_base", "graph": "paused_base"}
@@ -981,9 +984,8 @@ def test_a_missing_worker_is_reported_after_a_minute_without_claims(books: SqlSt
     assert why(books) == {"cards": "next"}
     clock.advance(MINUTE)
     assert why(books) == {"cards": "no_worker"}
-    assert (
-        books.explain("shelf", "doc")[0].format_message("shelf")
-        == "No worker was seen since 2027-01-15 08:00:00 UTC. Start one."
+    assert format_wait_reason(books.explain("shelf", "doc")[0], "shelf") == (
+        "No worker has claimed anything since 2027-01-15 08:00:00 UTC. Start a worker."
     )
     content = take(books, "content", "other", holder="ann")
     assert why(books) == {"cards": "kind_unclaimed"}, "somebody is there, but takes other work"

@@ -23,13 +23,14 @@ from holdfast.doctor import check_slots as checking_slots
 from holdfast.doctor import report as findings
 from holdfast.doctor.check_items import FileChecks
 from holdfast.doctor.check_rows import RowChecks
-from holdfast.doctor.report import FINDING_MESSAGES, NOT_FIXABLE, Issue
+from holdfast.doctor.report import NOT_FIXABLE, Issue
 from holdfast.documents.remove import DocumentRemover
 from holdfast.documents.requests import AddOptions, Upload
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.engine.task import Task
 from holdfast.indexes.registry import IndexRegistry
 from holdfast.llm.offline import OfflineProvider
+from holdfast.messages import load_catalogue
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_configured_store
 from tests.support.audit import Manifest, audit_quiet, audit_standings
@@ -167,7 +168,7 @@ def test_a_finding_has_a_code_a_place_a_count_examples_and_a_message(rig: Rig) -
     assert (finding.fixable, finding.fixed) == (True, 0)
     assert "7 chunks" in finding.sentence
     assert "vector of base 'shelf'" in finding.sentence
-    assert FINDING_MESSAGES.keys() >= NOT_FIXABLE
+    assert load_catalogue().keys() >= {f"finding.{code}" for code in NOT_FIXABLE}
 
 
 def test_a_check_alone_repairs_nothing(rig: Rig) -> None:
@@ -982,7 +983,7 @@ def test_waiting_lists_only_unfinished_documents_with_the_reason(rig: Rig, clock
     }  # fmt: skip
     rig.store.pause(rig.base.key)
     (one,) = doctor.waiting(rig.base)
-    assert "is paused since" in one.reasons[0].format_message("shelf")
+    assert "has been paused since" in format_wait_reason(one.reasons[0], "shelf")
     rig.store.resume(rig.base.key)
     rig.work()
     rig.delete("stones.md")

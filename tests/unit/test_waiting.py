@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from holdfast.engine.problems import format_wait_reason
 from holdfast.engine.queue import WHOLE_QUEUE, Pause, Pauses
 from holdfast.engine.slot import Fault, Progress, Slot
 from holdfast.engine.states import SlotState
-from holdfast.engine.waiting import REASON_MESSAGES, WaitContext, WaitReason, explain
+from holdfast.engine.waiting import WaitContext, WaitReason, explain
+from holdfast.messages import load_catalogue
 from tests.unit.slot_factory import HOLDER, NOW, RULES, ago, any_slot, later, leased, make_slot
 
 S = SlotState
@@ -145,7 +147,7 @@ def test_each_case_has_its_reason(case: Case) -> None:
 
 
 def test_every_reason_is_among_the_cases() -> None:
-    assert {case.code for case in CASES} == set(REASON_MESSAGES)
+    assert {f"waits.{case.code}" for case in CASES} == {key for key in load_catalogue() if key.startswith("waits.")}
 
 
 @given(any_slot())
@@ -153,12 +155,14 @@ def test_every_slot_that_is_not_at_rest_has_a_reason_with_a_complete_sentence(sl
     reason = explain(slot, AROUND, RULES)
     assert (reason is None) == slot.resting
     if reason is not None:
-        wanted = {name for _, name, _, _ in string.Formatter().parse(REASON_MESSAGES[reason.code]) if name}
-        assert wanted <= reason.params.keys() | {"base"}
-        assert "{" not in reason.format_message("handbook")
+        text = load_catalogue()[f"waits.{reason.code}"]["en"]
+        assert {name for _, name, _, _ in string.Formatter().parse(text) if name} <= reason.params.keys() | {"base"}
+        assert "{" not in format_wait_reason(reason, "handbook")
 
 
 def test_times_in_a_sentence_are_readable() -> None:
     reason = explain(make_slot(S.WAITING), AROUND, RULES)
     assert reason is not None
-    assert reason.format_message("handbook") == "It failed (timeout) and is tried again at 2027-01-15 08:01:00 UTC."
+    assert format_wait_reason(reason, "handbook") == (
+        "The last attempt failed (timeout). The next is at 2027-01-15 08:01:00 UTC."
+    )

@@ -9,10 +9,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from holdfast.engine.admission import ADMISSION_RULES, Verdict
 from holdfast.events.public_events import EVENT_TYPES
 from holdfast.events.public_events import TOPICS as EVERY_TOPIC
-from holdfast.guard.answers import ADMISSION_MESSAGES
-from holdfast.web.i18n import load_catalogue
+from holdfast.messages import load_catalogue
 from holdfast.web.pages.activity import TOPICS
 from tests.support.receiver import Receiver, say
 from tests.web.conftest import Site
@@ -43,7 +43,8 @@ def test_every_topic_event_and_refusal_has_a_text() -> None:
     assert set(TOPICS) == EVERY_TOPIC
     assert {f"activity.topic.{topic}" for topic in TOPICS} <= load_catalogue().keys()
     assert {f"activity.event.{type_}" for type_ in EVENT_TYPES} <= load_catalogue().keys()
-    assert {f"activity.reason.{reason}" for reason in ADMISSION_MESSAGES} <= load_catalogue().keys()
+    refusals = {rule.reason for rule in ADMISSION_RULES if rule.verdict is not Verdict.ACCEPTED}
+    assert {f"activity.reason.{reason}" for reason in refusals} <= load_catalogue().keys()
 
 
 def test_new_events_appear_on_top_and_wait_while_the_user_reads_below(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,12 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from holdfast.engine.problems import FAULT_MESSAGES, Problem
-from holdfast.engine.waiting import REASON_MESSAGES as WAITING
-from holdfast.service.messages import REASON_MESSAGES
-from holdfast.web.i18n import LANGUAGES, load_catalogue, translations_for
-from holdfast.web.render import Formatter
-from tests.web.codes import sites
+from holdfast.messages import load_catalogue
 from tests.web.samples import PAGES, fill
 
 if TYPE_CHECKING:
@@ -27,9 +21,7 @@ if TYPE_CHECKING:
 WEB = Path(__file__).parents[2] / "src" / "holdfast" / "web"
 SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 NAMED = {"document", "reading"}  # pages whose heading is the name of a document
-EXPLAINING = ("problem.", "reply.", "waits.")  # prefixes of texts that belong to codes
-# Texts of the page itself, and codes that any plug-in may use.
-UNCODED = {"title", "offline", "request", "refused", "not_enabled"}
+CODED = ("problem.", "reply.", "waits.", "finding.", "why.", "setting.")  # tests/unit/test_messages.py checks these
 CJK = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -75,48 +67,6 @@ def test_every_page_uses_the_language_of_the_browser(browser: Browser, site: Sit
     context.close()
 
 
-def test_every_text_exists_in_every_language() -> None:
-    for key, texts in load_catalogue().items():
-        assert set(texts) == set(LANGUAGES), key
-        holes = {language: sorted(re.findall(r"\{(\w+)\}", text)) for language, text in texts.items()}
-        said_by_the_api = texts["en"] == "{message}"
-        assert said_by_the_api or len({tuple(one) for one in holes.values()}) == 1, f"{key}: {holes}"
-        assert all(texts.values()), key
-
-
-def test_every_code_has_an_explanation_in_the_catalogue() -> None:
-    explained = {site.code for site in sites()} | set(FAULT_MESSAGES)
-    assert len(explained) > 100
-    assert {f"problem.{code}" for code in explained} - set(load_catalogue()) == set()
-    assert {f"reply.{reason}" for reason in REASON_MESSAGES} - set(load_catalogue()) == set()
-    assert {f"waits.{code}" for code in WAITING} - set(load_catalogue()) == set()
-
-
-def test_a_plug_in_may_use_any_parameter_names() -> None:
-    fault = Problem(code="too_slow", message="It took long.", params={"at": "noon", "kind": "mine", "seconds": "3"})
-    assert "3 秒" in Formatter(translations_for("zh")).explain(fault)
-    assert Formatter(translations_for("en")).explain(fault) == "It took long."
-
-
-def test_the_catalogue_has_no_unused_explanations() -> None:
-    there = {key.partition(".")[2] for key in load_catalogue() if key.startswith("problem.")}
-    assert there - {site.code for site in sites()} - set(FAULT_MESSAGES) == UNCODED
-    assert {key.partition(".")[2] for key in load_catalogue() if key.startswith("reply.")} == set(REASON_MESSAGES)
-    assert {key.partition(".")[2] for key in load_catalogue() if key.startswith("waits.")} == set(WAITING)
-
-
-def test_an_explanation_uses_only_the_parameters_of_its_code() -> None:
-    found = load_catalogue()
-    for site in sites():
-        for language, text in found[f"problem.{site.code}"].items():
-            unknown = set(re.findall(r"\{(\w+)\}", text)) - site.params - {"message"}
-            assert not unknown, f"{site.where}: {site.code} in {language} wants {unknown}"
-    for sentences, prefix in ((WAITING, "waits"), (REASON_MESSAGES, "reply"), (FAULT_MESSAGES, "problem")):
-        for code, sentence in sentences.items():
-            for text in found[f"{prefix}.{code}"].values():
-                assert set(re.findall(r"\{(\w+)\}", text)) <= {*re.findall(r"\{(\w+)\}", sentence), "message"}, code
-
-
 def test_every_text_used_by_the_pages_is_in_the_catalogue() -> None:
     asked: set[str] = set()
     for file in [*WEB.rglob("*.html"), *WEB.rglob("*.js")]:
@@ -131,7 +81,7 @@ def test_the_catalogue_has_no_unused_texts() -> None:
     unused = [
         key
         for key in load_catalogue()
-        if not key.startswith(EXPLAINING)
+        if not key.startswith(CODED)
         and not re.search(rf"""["'`]{re.escape(key)}["'`]""", sources)
         and not any(
             re.search(rf"""["'`]{re.escape(start)}(\$\{{|["'`]\s*(~|\+|\)))""", sources)
@@ -153,9 +103,3 @@ def test_no_file_of_the_page_links_to_another_host() -> None:
     for file in [*WEB.rglob("*.html"), *WEB.rglob("*.js"), *WEB.rglob("*.css")]:
         for address in re.findall(r"https?://[^\s\"'`)<]+", file.read_text("utf-8")):
             assert address.startswith("http://www.w3.org/"), f"{file.name}: {address}"
-
-
-def test_the_catalogue_is_valid_json_without_duplicate_keys() -> None:
-    for file in (WEB / "words").iterdir():
-        pairs = json.loads(file.read_text("utf-8"), object_pairs_hook=list)
-        assert len({key for key, _ in pairs}) == len(pairs), file.name

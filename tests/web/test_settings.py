@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
-from holdfast.doctor.report import FINDING_MESSAGES
-from holdfast.settings import Settings
-from holdfast.web.i18n import translations_for
 from tests.support.paid_provider import BAD_KEY, NO_MODEL, PaidProvider, unpaid
 from tests.support.processes import until
 from tests.web.conftest import Site
@@ -335,11 +331,3 @@ def test_values_in_the_description_of_a_setting_are_marked_up(page: Page) -> Non
     page.goto("/settings?tab=server")
     expect(page.locator("td code").filter(has_text=re.compile("^auto$"))).to_be_visible()
     assert "`" not in page.locator("main").inner_text()
-
-
-def test_the_texts_of_settings_and_findings_equal_those_of_the_server() -> None:
-    english = translations_for("en").texts
-    told = {one.name: one.metadata["meaning"] for one in fields(Settings) if one.repr}
-    assert {key.removeprefix("setting."): text for key, text in english.items() if key.startswith("setting.")} == told
-    found = {key.removeprefix("finding."): text for key, text in english.items() if key.startswith("finding.")}
-    assert found == FINDING_MESSAGES

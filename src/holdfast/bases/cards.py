@@ -182,8 +182,8 @@ class StudyCards:
         with self._store.database.reading() as tx:
             if QUESTIONS not in can and not tx.run(sql.READ_QUESTION_SOURCES, base=base.key):
                 here = f"The base {base.name!r} has no index `questions`; add it to its indexes."
-                reason = cannot.get(QUESTIONS) or NotEnabled(here, "no_questions")
-                raise NotEnabled(f"There is nothing to make cards of. {reason}", reason.subcode)
+                reason = cannot.get(QUESTIONS) or NotEnabled("no_questions", here)
+                raise NotEnabled(reason.subcode, f"There is nothing to make cards of. {reason}")
 
 
 def _shown(tx: Transaction, base: Base, after: int) -> Iterator[Card]:

@@ -298,9 +298,9 @@ def _checked_name(given: str) -> str:
         or name in {".", ".."}
     ):
         raise BadRequest(
+            "base_name",
             f"A base needs a name of 1 to {LONGEST_NAME} characters that can be part of an address: without slashes, "
             "zero bytes and halves of characters.",
-            "base_name",
             longest=LONGEST_NAME,
         )
     return name

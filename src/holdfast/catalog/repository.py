@@ -80,22 +80,22 @@ class BaseSettings:
 
     def __post_init__(self) -> None:
         if not self.indexes:
-            raise BadSettings("A base without any index finds nothing; name at least one.", "no_indexes")
+            raise BadSettings("no_indexes", "A base without any index finds nothing; name at least one.")
         if len(set(self.indexes)) != len(self.indexes):
             raise BadSettings(f"An index is named twice in {list(self.indexes)}; name each once.")
         if self.budget_tokens is not None and self.budget_tokens < 0:
             raise BadSettings(
-                f"A budget of {self.budget_tokens} tokens cannot be kept; use 0 or more, or none.", "budget_below_zero"
+                "budget_below_zero", f"A budget of {self.budget_tokens} tokens cannot be kept; use 0 or more, or none."
             )
         if self.jobs_per_day is not None and not 1 <= self.jobs_per_day < 2**31:
             raise BadSettings(
-                f"A quota of {self.jobs_per_day} jobs a day cannot be kept; use 1 or more, or none, or pause the base.",
                 "quota_below_one",
+                f"A quota of {self.jobs_per_day} jobs a day cannot be kept; use 1 or more, or none, or pause the base.",
             )
         if not 0 <= self.missing_share <= 1:
             raise BadSettings(
-                f"The share of chunks that may be missing is from 0 to 1, not {self.missing_share}.",
                 "share_out_of_range",
+                f"The share of chunks that may be missing is from 0 to 1, not {self.missing_share}.",
             )
         self._check_providers()
 
@@ -107,8 +107,8 @@ class BaseSettings:
         for code in self.languages:
             if code not in LANGUAGES:
                 raise BadSettings(
-                    f"There is no language {code!r}; languages are named by two small letters, as in de, en or ja.",
                     "language_unknown",
+                    f"There is no language {code!r}; languages are named by two small letters, as in de, en or ja.",
                     language=code,
                 )
 

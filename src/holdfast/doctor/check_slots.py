@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.doctor.report import Check, Issue
+from holdfast.engine import format_wait_reason
 from holdfast.engine.store import ACTIVE_JOB_STATES, LARGEST_BATCH, ConsistencyChecker, JobFilter
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class SlotChecks:
         for job in (listed.job for listed in page.jobs):
             reasons = [reason for reason in self._store.explain_job(job.id) if reason.code in STUCK_REASONS]
             base = self._base_label(job.base)
-            found += [Issue(base, f"{job.id}: {reason.format_message(base)}", job.id) for reason in reasons[:1]]
+            found += [Issue(base, f"{job.id}: {format_wait_reason(reason, base)}", job.id) for reason in reasons[:1]]
         yield found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine.store import LARGEST_BATCH
+from holdfast.messages import format_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -15,36 +16,6 @@ if TYPE_CHECKING:
 
 MAX_EXAMPLES = 5
 
-FINDING_MESSAGES = {
-    "build_left": "{count} lists of chunks are served by nobody and wait for the sweep, which runs with the workers.",
-    "list_left": "{count} entries of lists belong to no build. Fix removes them.",
-    "chunk_left": "{count} chunks are in no list and wait for the sweep, which runs with the workers.",
-    "missing_left": "{count} notes of missing chunks belong to slots that are gone. Fix removes them.",
-    "use_left": "{count} paid answers are used by chunks that are gone. Fix ends these uses.",
-    "memo_left": "{count} paid answers are used by nothing. Fix removes them.",
-    "delete_unasked": "The clean-up of {count} deleted items was not asked for, as after a crash. Fix asks for it.",
-    "delete_unfinished": "{count} deleted items are cleaned up but for their rows, which wait for the sweep.",
-    "slots_left": "{count} documents are gone and still have slots. Fix deletes what is left of them.",
-    "not_asked": "{count} documents have content and were never indexed, though {where} indexes at once. Fix asks.",
-    "index_away": "{where} does not answer and was not looked through. See that its store runs; the log has the error.",
-    "row_left": "{count} rows in {where} belong to chunks that are gone. Fix drops them.",
-    "list_lacks": "The served lists of {count} documents are not whole, so they are not found. Fix builds them again.",
-    "row_lacks": "{count} chunks are served without a row in {where}, and not found there. Fix asks for these again.",
-    "file_left": "{count} files belong to no document, and no upload is writing them. Fix removes them.",
-    "file_unfinished": "{count} files were begun and not finished, and no upload is writing them. Fix removes them.",
-    "file_stray": "{count} files or folders were put among the files of documents by somebody else. They are not used; "
-    "move or delete them.",
-    "file_lacks": "The files of {count} documents are not there. Add these documents again, or restore the files.",
-    "file_damaged": "The files of {count} documents are not what was added. Add them again, or restore the files.",
-    "status_differs": "{count} documents show another status than their slots have. Fix writes the right one.",
-    "standing_differs": "{count} items are listed otherwise than they stand. Fix lists them rightly.",
-    "job_differs": "{count} jobs count other slots than they have, and would never end, or twice. Fix counts again.",
-    "nobody_works": "{count} jobs wait, and nobody takes them. Start a worker with `holdfast serve`.",
-    "not_overwritten": "{count} deleted documents have not been overwritten on the disk for over an hour. Fix tries it "
-    "now; an open read transaction prevents it.",
-    "not_compacted": "Copies of {count} deleted documents may have been in the database file for over a day. Choose a "
-    "quiet time and run `holdfast doctor --erase`.",
-}
 # Only a person can repair these.
 NOT_FIXABLE = frozenset({"file_stray", "file_lacks", "file_damaged", "index_away", "nobody_works", "not_compacted"})
 
@@ -120,7 +91,7 @@ class FindingCounter:
                 code=self._code,
                 where=where,
                 count=self._counts[where],
-                sentence=FINDING_MESSAGES[self._code].format(count=self._counts[where], where=where),
+                sentence=format_message(f"finding.{self._code}", {"count": self._counts[where], "where": where}),
                 examples=self._examples[where],
                 fixable=self._code not in NOT_FIXABLE,
                 fixed=self._fixed[where],

@@ -294,15 +294,15 @@ class UploadBatch:
             above = found.get(upload.parent)
             if above is not None and above.kind is ItemKind.DIRECTORY and above.source and _is_disk_folder(upload):
                 raise BadRequest(
-                    f"{above.name!r} is a folder that is synced, and holds what lies in it; add the other beside it.",
                     "synced_folder",
+                    f"{above.name!r} is a folder that is synced, and holds what lies in it; add the other beside it.",
                     name=above.name,
                 )
         for item in found.values():
             if not item.is_container:
                 raise BadRequest(
-                    f"{item.name!r} is a {item.kind}; only a folder or a sitemap can hold others.",
                     "not_a_container",
+                    f"{item.name!r} is a {item.kind}; only a folder or a sitemap can hold others.",
                     name=item.name,
                 )
         return base
@@ -478,8 +478,8 @@ def _bytes(case: PendingUpload) -> list[Any]:
 def _check(upload: Upload) -> None:
     if not upload.name.strip() or len(upload.name) > LONGEST_NAME or make_storable(upload.name) != upload.name:
         raise BadRequest(
-            f"An item needs a name of 1 to {LONGEST_NAME} characters, without zero bytes and halves of characters.",
             "document_name",
+            f"An item needs a name of 1 to {LONGEST_NAME} characters, without zero bytes and halves of characters.",
             longest=LONGEST_NAME,
         )
 

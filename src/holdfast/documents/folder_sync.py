@@ -109,7 +109,7 @@ class FolderSync:
             raise Forbidden(str(folder_not_allowed()))
         if not path.is_dir():
             raise BadRequest(
-                f"{str(folder)!r} is not a folder on this machine; name one that is.", "no_such_folder", folder=folder
+                "no_such_folder", f"{str(folder)!r} is not a folder on this machine; name one that is.", folder=folder
             )
         path = path.resolve()
         if find_text_flaw(str(path)) is not None:
@@ -119,5 +119,5 @@ class FolderSync:
         try:
             require_allowed(path, limits)
         except Permanent as error:
-            raise BadRequest(f"{str(folder)!r} cannot be synced. {error}", "own_data") from error
+            raise BadRequest("own_data", f"{str(folder)!r} cannot be synced. {error}") from error
         return path

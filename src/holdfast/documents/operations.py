@@ -93,8 +93,8 @@ class DocumentOperations:
         for root in roots:
             if root.source is None:
                 raise BadRequest(
-                    f"{root.name!r} was uploaded; there is no place where it could be looked for again.",
                     "not_from_a_source",
+                    f"{root.name!r} was uploaded; there is no place where it could be looked for again.",
                     name=root.name,
                 )
         return [

@@ -10,7 +10,7 @@ from holdfast.engine.admission import (
 )
 from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.effects import Event
-from holdfast.engine.problems import Problem, describe_fault, describe_reasons
+from holdfast.engine.problems import Problem, describe_fault, describe_reasons, format_reply, format_wait_reason
 from holdfast.engine.queue import WHOLE_QUEUE, BulkResult, Pauses
 from holdfast.engine.rules import RetryPolicy, Rules
 from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
@@ -50,4 +50,6 @@ __all__ = [
     "WaitReason",
     "describe_fault",
     "describe_reasons",
+    "format_reply",
+    "format_wait_reason",
 ]

@@ -227,7 +227,7 @@ class Executor:
             fault = Fault("disk_full", {"message": str(error)})
             delay = retry.delay(ticket.attempt, self._chance())
         else:
-            fault = Fault("unexpected", {"type": type(error).__name__, "message": str(error)[:500]})
+            fault = Fault("unexpected", {"type": type(error).__name__, "detail": f"{str(error)[:500]}."})
             delay = retry.delay(ticket.attempt, self._chance())
         if isinstance(error, Outage | StoreFull):  # not the fault of this document: do not count the attempt
             return Failure(ticket=ticket, fault=fault, delay=delay, refund=True)

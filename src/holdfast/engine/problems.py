@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING, overload
 
 from holdfast.clock import Moment, as_datetime
 from holdfast.engine.waiting import MOMENT_PARAMS
+from holdfast.messages import format_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.engine.slot import Fault
     from holdfast.engine.waiting import WaitReason
-
-# Codes that the engine itself stores. Other faults contain their message.
-FAULT_MESSAGES = {
-    "attempts_spent": "It was tried {attempts} times and never came to an end; the last time: {last}. Try again when "
-    "that is mended.",
-    "needed_slot_failed": "It is built from {kind}, which failed.",
-    "no_result": "The indexer gave no result for it, which is a fault of the indexer.",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +37,34 @@ def describe_fault(fault: Fault | None) -> Problem | None:
     if fault is None:
         return None
     params = {name: str(value) for name, value in fault.params.items() if name != "message"}
-    message = fault.params.get("message") or FAULT_MESSAGES.get(fault.code, fault.code).format_map(params)
+    message = fault.params.get("message") or format_message(f"problem.{fault.code}", params, otherwise=fault.code)
     return Problem(code=fault.code, message=str(message), params=params)
 
 
 def describe_reasons(reasons: Sequence[WaitReason], base: str) -> list[Problem]:
-    """Return why work in a base is not finished, without duplicates."""
+    """Return why work in a base is not finished, without duplicates. `base` is the name that users gave the base."""
     problems: dict[str, Problem] = {}
     for reason in reasons:
         params = {
             name: as_datetime(Moment(int(value))).isoformat() if name in MOMENT_PARAMS else str(value)
             for name, value in reason.params.items()
         }
-        message = reason.format_message(base)
+        message = format_wait_reason(reason, base)
         problems.setdefault(message, Problem(code=reason.code, message=message, params={**params, "base": base}))
     return list(problems.values())
+
+
+def format_wait_reason(reason: WaitReason, base: str) -> str:
+    """Return the message of a reason, with times in UTC."""
+    shown = {name: _format_moment(value) if name in MOMENT_PARAMS else value for name, value in reason.params.items()}
+    return format_message(f"waits.{reason.code}", {**shown, "base": base})
+
+
+def format_reply(reason: str, status: str, *, accepted: bool) -> str:
+    """Return the message for the reason of an admission result."""
+    otherwise = format_message("reply.accepted", {}) if accepted else reason
+    return format_message(f"reply.{reason}", {"status": status}, otherwise=otherwise)
+
+
+def _format_moment(value: str | int) -> str:
+    return as_datetime(Moment(int(value))).strftime("%Y-%m-%d %H:%M:%S UTC")

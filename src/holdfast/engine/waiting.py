@@ -1,4 +1,4 @@
-"""Explains why a slot is not at rest: a code, parameters and a message. The first match wins.
+"""Explains why a slot is not at rest: a code and parameters. The first match wins.
 
 A worker is visible only while it holds a lease or shortly after a claim. That is enough: while an idle worker exists,
 no slot that it can claim stays queued.
@@ -7,7 +7,6 @@ no slot that it can claim stays queued.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Moment, micros
@@ -20,24 +19,6 @@ if TYPE_CHECKING:
     from holdfast.engine.rules import Rules
     from holdfast.engine.slot import Slot, SlotKey
 
-REASON_MESSAGES = {
-    "deleting": "It is being deleted.",
-    "deleting_failed": "It is being deleted. The last try failed ({error}); the next is at {at}.",
-    "blocked": "It waits for {kind}, which is {state}.",
-    "started": "{holder} works on it since {since}.",
-    "running": "{holder} works on it since {since}, at {stage}.",
-    "worker_lost": "{holder} worked on it until its lease ended at {at}. Another worker takes it over.",
-    "leaving": "{holder} still works on an older version of it, until {at} at the latest.",
-    "paused_queue": "The queue is paused since {since}. Resume it.",
-    "paused_base": "The base {base} is paused since {since}. Resume it.",
-    "retry": "It failed ({error}) and is tried again at {at}.",
-    "no_worker": "No worker was seen since {since}. Start one.",
-    "kind_unclaimed": "Workers are alive, but none was seen to take {kind} since {since}. Start one that does.",
-    "behind": "{ahead} of its kind are before it.",
-    "next": "It is the next of its kind.",
-}
-
-
 MOMENT_PARAMS = frozenset({"since", "at"})  # parameters that are times
 
 
@@ -48,11 +29,6 @@ class WaitReason:
     key: SlotKey
     code: str
     params: Mapping[str, str | int] = field(default_factory=dict)
-
-    def format_message(self, base: str) -> str:
-        """Return the message, with times in UTC. `base` is the name that users gave the base."""
-        shown = {name: _format_moment(value) if name in MOMENT_PARAMS else value for name, value in self.params.items()}
-        return REASON_MESSAGES[self.code].format_map({**shown, "base": base})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +89,3 @@ def _queued(slot: Slot, context: WaitContext, rules: Rules) -> tuple[str, Mappin
         alone = not any(context.holders_by_kind.values())
         return ("no_worker" if alone else "kind_unclaimed"), {"kind": slot.kind, "since": since}
     return ("behind" if context.ahead else "next"), {"ahead": context.ahead}
-
-
-def _format_moment(value: str | int) -> str:
-    return datetime.fromtimestamp(int(value) // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import AdmissionResult, Verdict
+from holdfast.engine import AdmissionResult, Verdict, format_reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,18 +14,6 @@ if TYPE_CHECKING:
 
     from holdfast.engine import Fault, Outcome, Progress, Status
 
-ADMISSION_MESSAGES = {
-    "already_in_progress": "The same work is already {status}; wait for it or cancel it.",
-    "same_content": "This content is what is indexed or being indexed; there is nothing to do.",
-    "already_indexed": "This is done; ask with the operation 'reindex' to do it again.",
-    "being_deleted": "This is being deleted; ask again when it is gone.",
-    "already_deleting": "This is being deleted already.",
-    "not_terminal": "The work is still {status}; wait for it or cancel it first.",
-    "nothing_to_drop": "None of what was named is there, or something that stays needs it.",
-    "nothing_active": "Nothing is queued or running, so there is nothing to cancel.",
-    "unknown_owner": "Nothing is known under this key; ask with the operation 'index' first.",
-    "quota_exhausted": "As much as is allowed in a day was started today; ask again after midnight UTC.",
-}
 REFUSAL_STATUSES = {"unknown_owner": HTTPStatus.NOT_FOUND, "quota_exhausted": HTTPStatus.TOO_MANY_REQUESTS}
 
 
@@ -41,7 +29,7 @@ class Admission(AdmissionResult):
 
     @property
     def message(self) -> str:
-        return ADMISSION_MESSAGES.get(self.reason, "Accepted.").format(status=self.status)
+        return format_reply(self.reason, self.status, accepted=self.accepted)
 
     @property
     def http_status(self) -> HTTPStatus:

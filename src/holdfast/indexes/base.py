@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from holdfast.catalog import NO_CHAT, OFFLINE
 from holdfast.engine import Problem
 from holdfast.errors import StateConflict
+from holdfast.messages import format_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,15 +39,16 @@ def chunk_list_spec(base: Base) -> Mapping[str, Any]:
 class NotEnabled(StateConflict):
     """The index cannot run with the providers of the base. It counts neither as failed nor as degraded."""
 
-    def __init__(self, message: str, subcode: str = "") -> None:
-        super().__init__("not_enabled", message)
+    def __init__(self, subcode: str, message: str = "", /, **params: object) -> None:
+        super().__init__("not_enabled", message or format_message(f"problem.{subcode}", params), **params)
         self.subcode = subcode
 
 
 def describe_not_enabled(not_enabled: Mapping[str, NotEnabled]) -> dict[str, Problem]:
     """Return the reasons why a base cannot have some indexes, by kind."""
     return {
-        kind: Problem(code=error.subcode or error.reason, message=str(error)) for kind, error in not_enabled.items()
+        kind: Problem(code=error.subcode, message=str(error), params=dict(error.params))
+        for kind, error in not_enabled.items()
     }
 
 

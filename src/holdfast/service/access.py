@@ -107,7 +107,7 @@ class LocalKeys(ValidatedOperations, AdminOperations):
         """
         keys = self._library.keys
         if days is not None and not 1 <= days <= MAX_KEY_DAYS:
-            raise BadRequest(f"A key lives 1 to {MAX_KEY_DAYS} days, or for ever.", "key_life", longest=MAX_KEY_DAYS)
+            raise BadRequest("key_life", f"A key lives 1 to {MAX_KEY_DAYS} days, or for ever.", longest=MAX_KEY_DAYS)
         ids = _find_base_ids(self._authorization, bases)
         ends = None if days is None else Moment(int((datetime.now(UTC) + timedelta(days=days)).timestamp() * 1_000_000))
         usual = Scope.READ if bases is not None or keys.any_created() else Scope.ADMIN

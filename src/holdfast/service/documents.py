@@ -364,15 +364,15 @@ def _make_url_upload(kind: ItemKind, address: str, name: str | None, every: int 
     part = find_secret(address)
     if part == "user":
         raise BadRequest(
+            "user_in_address",
             "The address holds a user name or a password, which would be stored and shown. Nothing was stored; write "
             "it without them. Holdfast fetches only pages that need no sign-in.",
-            "user_in_address",
         )
     if part is not None:
         raise BadRequest(
+            "secret_in_address",
             f"The address holds a secret in its parameter {part!r}, which would be stored and shown. Nothing was "
             "stored; write it without the parameter.",
-            "secret_in_address",
             parameter=part,
         )
     from holdfast.sources import Url  # noqa: PLC0415 - it needs a package of the extra `documents`
@@ -380,7 +380,7 @@ def _make_url_upload(kind: ItemKind, address: str, name: str | None, every: int 
     try:
         Url.parse(address)
     except Permanent as refusal:
-        raise BadRequest(f"{refusal} Nothing was stored.", refusal.code, **refusal.params) from None
+        raise BadRequest(refusal.code, f"{refusal} Nothing was stored.", **refusal.params) from None
     return Upload(name or mask_secrets(address), kind=kind, source=address, every=every)
 
 

@@ -125,7 +125,7 @@ class LocalJobs(ValidatedOperations):
         found, name = self._authorization.find_job(job, Scope.WRITE)
         item = parse_item_id(found.owner)
         if item is None:
-            raise BadRequest("This job is about the base itself; ask for that again instead.", "job_of_a_base")
+            raise BadRequest("job_of_a_base", "This job is about the base itself; ask for that again instead.")
         return self._documents.retry(name, item)
 
     def prioritise(self, job: str, priority: int) -> Reply:

@@ -6,25 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from holdfast.engine import Status, Verdict
+from holdfast.engine import Status, Verdict, format_reply
 from holdfast.errors import Conflict
-from holdfast.guard import ADMISSION_MESSAGES
 
 if TYPE_CHECKING:
     from holdfast.documents import ItemReply
     from holdfast.engine import AdmissionResult, BulkResult
-
-REASON_MESSAGES = {
-    **ADMISSION_MESSAGES,
-    "already_indexed": "This is indexed; reindex it to do it again.",
-    "unknown_owner": "This was never indexed; index it first.",
-    "name_taken": "Another document has this name; replace it, rename this one, or delete the other.",
-    "content_exists": "A document of this base has the same content already.",
-    "clean_up_again": "Its clean-up is tried again now.",
-    "nothing_to_do": "There is nothing to do.",
-    "unknown_job": "There is no such job.",
-    "same_priority": "It has this priority already.",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +51,12 @@ def make_job_reply(result: AdmissionResult | ItemReply, document: int | None = N
     return Reply(
         verdict=result.verdict,
         reason=result.reason,
-        message=format_reason(result.reason, result.verdict, result.status),
+        message=format_reply(result.reason, result.status, accepted=result.verdict is Verdict.ACCEPTED),
         document=document,
         job=result.job,
         status=result.status,
         generation=result.generation,
     )
-
-
-def format_reason(reason: str, verdict: Verdict, status: str) -> str:
-    text = REASON_MESSAGES.get(reason, "Accepted." if verdict is Verdict.ACCEPTED else reason.replace("_", " "))
-    return text.format(status=status)
 
 
 def require_accepted(reply: Reply) -> Reply:

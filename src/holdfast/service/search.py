@@ -141,7 +141,7 @@ class LocalCards(ValidatedOperations):
 def _check_query_length(query: str) -> None:
     if len(query) > MAX_QUERY_LENGTH:
         raise BadRequest(
-            f"A question has at most {MAX_QUERY_LENGTH} characters, not {len(query)}.",
             "question_too_long",
+            f"A question has at most {MAX_QUERY_LENGTH} characters, not {len(query)}.",
             longest=MAX_QUERY_LENGTH,
         )

@@ -88,8 +88,8 @@ def parse_choice(kind: type[Choice], field: str, value: Choice | str) -> Choice:
         return kind(value)
     except ValueError:
         raise BadRequest(
-            f"`{field}` is {value!r}; choose one of {', '.join(kind)}. Nothing was changed.",
             "unknown_choice",
+            f"`{field}` is {value!r}; choose one of {', '.join(kind)}. Nothing was changed.",
             field=field,
             choices=", ".join(kind),
         ) from None
@@ -101,9 +101,9 @@ def _check_text(field: str, text: str) -> None:
         raise _make_flaw_error(field, why)
     if len(text) > MAX_TEXT_LENGTH:
         raise BadRequest(
+            "text_too_long",
             f"`{field}` has {len(text):,} characters, at most {MAX_TEXT_LENGTH:,} are accepted. Upload it as a file, "
             "or split it; nothing was changed.",
-            "text_too_long",
             field=field,
             longest=MAX_TEXT_LENGTH,
         )
@@ -117,9 +117,9 @@ def _check_path(field: str, path: PurePath) -> None:
 def _check_number(field: str, number: int) -> None:
     if abs(number) > MAX_NUMBER:
         raise BadRequest(
+            "number_too_large",
             f"`{field}` is a number of more than 64 bits; use one between {-MAX_NUMBER} and {MAX_NUMBER}. "
             "Nothing was changed.",
-            "number_too_large",
             field=field,
             largest=MAX_NUMBER,
         )
@@ -132,9 +132,9 @@ def _check_map(field: str, value: Mapping[Any, Any]) -> None:
     size = len(json.dumps(dict(value), ensure_ascii=False))
     if size > MAX_MAP_LENGTH:
         raise BadRequest(
+            "map_too_large",
             f"`{field}` has {size:,} characters as JSON, at most {MAX_MAP_LENGTH:,} are accepted. Leave something out; "
             "nothing was changed.",
-            "map_too_large",
             field=field,
             largest=MAX_MAP_LENGTH,
         )
@@ -144,29 +144,29 @@ def _make_flaw_error(field: str, why: FlawKind) -> BadRequest:
     match why:
         case FlawKind.NUL:
             return BadRequest(
-                f"`{field}` contains a NUL character (U+0000), which cannot be stored. Remove it; nothing was changed.",
                 "nul_character",
+                f"`{field}` contains a NUL character (U+0000), which cannot be stored. Remove it; nothing was changed.",
                 field=field,
             )
         case FlawKind.SURROGATE:
             return BadRequest(
+                "lone_surrogate",
                 f"`{field}` contains half of a surrogate pair (U+D800 to U+DFFF), which is not valid Unicode. Replace "
                 "it; nothing was changed.",
-                "lone_surrogate",
                 field=field,
             )
         case FlawKind.TOO_DEEP:
             return BadRequest(
-                f"`{field}` is nested more than {MAX_INPUT_DEPTH} levels deep. Make it flatter; nothing was changed.",
                 "nested_too_deep",
+                f"`{field}` is nested more than {MAX_INPUT_DEPTH} levels deep. Make it flatter; nothing was changed.",
                 field=field,
                 deepest=MAX_INPUT_DEPTH,
             )
         case FlawKind.NOT_JSON:
             return BadRequest(
+                "not_json",
                 f"`{field}` cannot be written as JSON. Use text, numbers below 1.8e308, true, false, null, lists, and "
                 "maps with text as keys; nothing was changed.",
-                "not_json",
                 field=field,
             )
 

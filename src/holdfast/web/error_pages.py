@@ -101,7 +101,11 @@ def _render_error(request: Request, start: Message, problem: dict[str, Any]) -> 
         page = RedirectResponse(f"/signin?{urlencode({'next': here})}", HTTPStatus.SEE_OTHER)
     else:
         bases = _list_visible_bases(request) if status in STATUSES_AFTER_CHECKS else []
-        shown = Problem(code=problem["subcode"] or problem["code"], message=problem["detail"], params=problem["params"])
+        code = problem["subcode"] or problem["code"]
+        if code == "no_such_address":  # the API's message is for programs
+            shown = Problem(code="no_such_page", message="")
+        else:
+            shown = Problem(code=code, message=problem["detail"], params=problem["params"])
         page = render_page(
             request, "problem.html", status=status, bases=bases, problem=shown, id_=problem["request_id"]
         )

@@ -17,19 +17,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from holdfast import __version__
 from holdfast.api.auth import open_service
 from holdfast.engine import MOMENT_PARAMS, WHOLE_QUEUE
+from holdfast.messages import DEFAULT_LANGUAGE, LANGUAGES, fill_placeholders, translations_for
 from holdfast.service.local import LocalService
-from holdfast.web.i18n import LANGUAGES, Translations, choose_language, translations_for, translations_url
+from holdfast.service.schemas import Problem
+from holdfast.web.i18n import choose_language, translations_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.service.schemas import Base, Problem
+    from holdfast.messages import Translations
+    from holdfast.service.schemas import Base
 
 THEMES = ("system", "light", "dark")
 UNIT_STEP = 1000
 JOB_ID_CHARS = 8  # in tables
-# Parameters of problems whose values the catalogue translates, with the section of the catalogue.
-TRANSLATED_PARAMETERS = {"kind": "index", "state": "slot", "stage": "stage"}
+# Parameters of problems whose values the catalogue translates, with its section.
+TRANSLATED_PARAMETERS = {"kind": "index", "state": "slot", "stage": "stage", "status": "status", "why": "why"}
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -177,6 +180,8 @@ class Formatter:
 
     def explain(self, problem: Problem, prefix: str = "problem") -> str:
         """Explain a problem, or why work waits, in the reader's language if the catalogue has its code."""
+        if problem.message and prefix == "problem" and self._translations.language == DEFAULT_LANGUAGE:
+            return problem.message  # a plug-in may have its own message for a code of ours
         # Elsewhere a plug-in may use these names for anything.
         moments = MOMENT_PARAMS if prefix == "waits" else frozenset()
         values = {
@@ -185,10 +190,11 @@ class Formatter:
             else self._translate_parameter(name, value)
             for name, value in problem.params.items()
         }
-        return self._translations.explain(f"{prefix}.{problem.code}", problem.message, **values)
+        text = self._translations.get(f"{prefix}.{problem.code}", problem.message)
+        return fill_placeholders(text, {**values, "message": problem.message})
 
     def explain_code(self, code: str) -> str:
-        return self._translations.explain(f"problem.{code}", code.replace("_", " "))
+        return self.explain(Problem(code=code, message=code.replace("_", " ")))
 
     def _translate_parameter(self, name: str, value: str) -> str:
         section = TRANSLATED_PARAMETERS.get(name)

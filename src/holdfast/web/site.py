@@ -10,8 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
+from holdfast.messages import LANGUAGES
 from holdfast.web.error_pages import ErrorPageMiddleware
-from holdfast.web.i18n import LANGUAGES, encode_translations
+from holdfast.web.i18n import encode_translations
 from holdfast.web.pages import (
     activity,
     cards,

@@ -56,9 +56,9 @@ class EncryptionKey:
             return str(self._fernet.decrypt(token.encode()).decode())
         except InvalidToken as error:
             raise BadSecretKey(
+                "secret_damaged",
                 "The secret of a webhook cannot be decrypted: its row in the database is damaged. Replace the secret "
                 "with `holdfast webhooks rotate ID`, or delete the webhook and create it again.",
-                "secret_damaged",
             ) from error
 
     @cached_property
@@ -167,9 +167,9 @@ class SecretCipher:
                 keys = ()
             except (OSError, UnicodeDecodeError) as error:
                 raise BadSecretKey(
+                    "secret_key_missing",
                     f"The key of the webhook secrets cannot be read from {self._path} ({error}). Check the owner and "
                     "the mode of the file, or set HOLDFAST_SECRET_KEY.",
-                    "secret_key_missing",
                 ) from error
         self._keys_by_fingerprint |= {key.fingerprint: key for key in keys}
         return keys
@@ -184,9 +184,9 @@ class SecretCipher:
         keys = self._load_keys()
         if not keys:
             raise BadSecretKey(
+                "secret_key_missing",
                 f"There is no key in {self._path}. Restore the file from a backup, delete it to create a new key, or "
                 "set HOLDFAST_SECRET_KEY.",
-                "secret_key_missing",
             )
         return keys[0]
 
@@ -207,9 +207,9 @@ class SecretCipher:
                 sync_folder(draft.parent)
         except OSError as error:
             raise BadSecretKey(
+                "secret_key_missing",
                 f"The key of the webhook secrets cannot be written to {self._path} ({error.strerror}). Nothing was "
                 "stored; make the home folder writable, or set HOLDFAST_SECRET_KEY.",
-                "secret_key_missing",
             ) from error
         finally:
             with suppress(OSError):
@@ -219,17 +219,17 @@ class SecretCipher:
         names = ", ".join(sorted(stored))
         if not self._configured_keys and not self._path.exists():
             return BadSecretKey(
+                "secret_key_missing",
                 f"The webhook secrets in this database are encrypted (key {names}), and there is no key: "
                 f"HOLDFAST_SECRET_KEY is not set and {self._path} does not exist. Set it to the key of the deployment "
                 "or restore the file. If the key is lost, delete the webhooks and create them again.",
-                "secret_key_missing",
             )
         where = "HOLDFAST_SECRET_KEY" if self._configured_keys else str(self._path)
         return BadSecretKey(
+            "secret_key_wrong",
             f"The webhook secrets in this database were encrypted with another key ({names}) than the one in {where}. "
             "All processes of a deployment need the same key. If the key is lost, delete the webhooks and create them "
             "again.",
-            "secret_key_wrong",
         )
 
 

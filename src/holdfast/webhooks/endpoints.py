@@ -153,9 +153,9 @@ class WebhookRepository:
         parameter = find_secret(url)
         if parameter not in (None, "user"):  # `Url.parse` refuses a user name
             raise BadRequest(
+                "secret_in_address",
                 f"The address holds a secret in its parameter {parameter!r}, which would be stored as plain text. "
                 "Nothing was stored; write it without the parameter, and let the receiver check the signature.",
-                "secret_in_address",
                 parameter=parameter,
             )
         try:
@@ -166,7 +166,7 @@ class WebhookRepository:
                 return str(parsed)
             self._address_policy.require_allowed(parsed.host, parsed.port, address)
         except Permanent as refusal:
-            raise BadRequest(f"Nothing can be sent there. {refusal}", refusal.code, **refusal.params) from None
+            raise BadRequest(refusal.code, f"Nothing can be sent there. {refusal}", **refusal.params) from None
         return str(parsed)
 
 
@@ -178,19 +178,19 @@ def _make_filter(types: Sequence[str], bases: Collection[int] | None) -> Webhook
     for pattern in types:
         if not any(_matches_type(pattern, type_) for type_ in EVENT_TYPES):
             raise BadRequest(
-                f"{pattern!r} names no events; write a type such as job.success, job.* or *.",
                 "event_unknown",
+                f"{pattern!r} names no events; write a type such as job.success, job.* or *.",
                 pattern=pattern,
             )
     if not types:
         raise BadRequest(
-            "A webhook that wants no events is told nothing; name types of events, or * for all.",
             "webhook_without_events",
+            "A webhook that wants no events is told nothing; name types of events, or * for all.",
         )
     if bases is not None and not bases:
         raise BadRequest(
-            "A webhook for no base is told nothing; name at least one base, or none of them to mean all.",
             "webhook_without_base",
+            "A webhook for no base is told nothing; name at least one base, or none of them to mean all.",
         )
     return WebhookFilter(types=tuple(dict.fromkeys(types)), bases=None if bases is None else frozenset(bases))
 

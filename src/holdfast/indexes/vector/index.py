@@ -78,7 +78,7 @@ class VectorIndex(StoreIndex):
         embedder = self._embedders.for_base(base)
         if embedder.provider.embedding_model is None:
             raise NotEnabled(
-                "There is no embedding model; name one in the settings of the provider.", "no_embedding_model"
+                "no_embedding_model", "There is no embedding model; name one in the settings of the provider."
             )
         return {"model": embedder.model, "dimension": embedder.provider.dimension, "version": VERSION}
 

@@ -36,6 +36,7 @@ export const indexName = (kind) => translationOr(`index.${kind}`, kind);
  */
 export function explainProblem(problem, prefix = "problem") {
   if (!problem) return "";
+  if (problem.message && prefix === "problem" && language === "en") return problem.message; // a plug-in may have its own message for a code of ours
   const text = texts[`${prefix}.${problem.subcode}`] ?? texts[`${prefix}.${problem.code}`] ?? "{message}";
   const params = problem.params ?? {};
   return text.replace(/\{(\w+)\}/g, (_, name) => (name === "message" ? problem.message : name in params ? translateParameter(name, params[name]) : "…"));
@@ -48,7 +49,7 @@ export const explainCode = (code) => explainProblem({ code, message: code.replac
 export const explainReply = (reply) => (`reply.${reply.reason}` in texts ? explainProblem({ code: reply.reason, message: reply.message, params: { status: t(`status.${reply.status}`) } }, "reply") : t("done.accepted"));
 
 /** @type {Record<string, string>} parameters of problems whose values the catalogue translates, with its section */
-const NAMED = { kind: "index", state: "slot", stage: "stage" };
+const NAMED = { kind: "index", state: "slot", stage: "stage", status: "status", why: "why" };
 
 /** @param {string} name @param {string} value */
 function translateParameter(name, value) {
