@@ -26,6 +26,7 @@ from holdfast.doctor.check_rows import RowChecks
 from holdfast.doctor.report import NOT_FIXABLE, Issue
 from holdfast.documents.remove import DocumentRemover
 from holdfast.documents.requests import AddOptions, Upload
+from holdfast.engine.problems import format_wait_reason
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.engine.task import Task
 from holdfast.indexes.registry import IndexRegistry
