@@ -370,16 +370,9 @@ class UploadBatch:
         raise AssertionError("unreachable: numbers do not end")
 
     def _create(self, tx: Transaction, pending: Sequence[PendingUpload]) -> None:
-        rows = [
-            [
-                self.base.id, case.upload.parent, str(case.upload.kind), case.name, *_bytes(case),
-                case.upload.source, case.upload.seen, case.upload.every,
-                case.upload.problem and fault_to_json(case.upload.problem), fold_name(case.name),
-                int(case.upload.local),
-            ]
-            for case in pending
-        ]  # fmt: skip
-        ids = {(parent, name): id_ for id_, parent, name in tx.run(documents_sql.CREATE_ITEMS, rows)}
+        rows = [_new_item(self.base, case) for case in pending]
+        cells = [[row[name] for name in documents_sql.NEW_ITEM_COLUMNS] for row in rows]
+        ids = {(parent, name): id_ for id_, parent, name in tx.run(documents_sql.CREATE_ITEMS, cells)}
         for case in pending:
             case.id = ids[case.upload.parent, case.name]
         record_events(tx, [_event("added", self.base, case) for case in pending])
@@ -394,7 +387,10 @@ class UploadBatch:
         self.unused_blobs += replaced
         tx.run(
             documents_sql.CHANGE_ITEMS,
-            [[case.item_id, *_bytes(case), case.upload.source, case.upload.seen] for case in pending],
+            [
+                [case.item_id, *_content_columns(case).values(), case.upload.source, case.upload.seen]
+                for case in pending
+            ],
         )
         release_holds(tx, [case.item_id for case in pending if case.item_id is not None])
         record_events(tx, [_event("changed", self.base, case) for case in pending])
@@ -468,11 +464,32 @@ def _event(what: str, base: Base, case: PendingUpload) -> Event:
     return Event(f"document.{what}", base.key, str(case.item_id), data=json.dumps(data))
 
 
-def _bytes(case: PendingUpload) -> list[Any]:
-    """Return the columns blob, digest, size and metadata."""
+def _new_item(base: Base, case: PendingUpload) -> dict[str, Any]:
+    """Return the columns of a new item."""
+    upload = case.upload
+    return {
+        "base_id": base.id,
+        "parent_id": upload.parent,
+        "kind": str(upload.kind),
+        "name": case.name,
+        **_content_columns(case),
+        "source": upload.source,
+        "seen": upload.seen,
+        "every": upload.every,
+        "problem": upload.problem and fault_to_json(upload.problem),
+        "folded": fold_name(case.name),
+        "local": int(upload.local),
+    }
+
+
+def _content_columns(case: PendingUpload) -> dict[str, Any]:
     blob = case.blob
-    metadata = json.dumps(dict(case.upload.metadata), ensure_ascii=False)
-    return [blob and blob.name, blob and blob.digest, blob.size if blob else 0, metadata]
+    return {
+        "blob": blob and blob.name,
+        "digest": blob and blob.digest,
+        "size": blob.size if blob else 0,
+        "metadata": json.dumps(dict(case.upload.metadata), ensure_ascii=False),
+    }
 
 
 def _check(upload: Upload) -> None:

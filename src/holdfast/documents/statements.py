@@ -36,10 +36,9 @@ from holdfast.engine.store import jobs, owners, slots
 
 _SECOND = literal_column("1000000", BigInteger)  # in microseconds
 _usable = and_(BASE_OPEN, bases.c.problem.is_(None))
-_row = batch(
-    base_id=int, parent_id=int, kind=str, name=str, blob=str, digest=str, size=int, metadata=str, source=str, seen=str,
-    every=int, problem=str, folded=str, local=int,
-)  # fmt: skip
+_SET_BY_DATABASE = {"id", "look_at", "deleting", "created_at", "changed_at"}
+NEW_ITEM_COLUMNS = {column.name: column.type.python_type for column in items.c if column.name not in _SET_BY_DATABASE}
+_row = batch(**NEW_ITEM_COLUMNS)
 CREATE_ITEMS = (
     insert(items)
     .from_select(
