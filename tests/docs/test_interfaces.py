@@ -181,6 +181,23 @@ def test_the_commands_in_the_readme_run(tmp_path: Path) -> None:
     assert "lifecycle.md" in said.stdout or "passages" in said.stderr
 
 
+def test_the_commands_of_the_first_ten_minutes_run(tmp_path: Path) -> None:
+    """The file that cannot be read fails; every other command succeeds."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    lines = "\n".join(blocks("docs/start.md", "console")).splitlines()
+    commands = [line.removeprefix("$ ") for line in lines if line and "make serve" not in line]
+    assert len(commands) == 9
+    codes = {}
+    for command in commands:
+        script = command.replace(".venv/bin/holdfast", f"{shlex.quote(sys.executable)} -m holdfast.cli")
+        said = subprocess.run(
+            ["sh", "-c", script], cwd=tmp_path, env=clean() | {"HOLDFAST_HOME": str(tmp_path / "home")}, check=False
+        )
+        codes[command.removeprefix(".venv/bin/holdfast ")] = said.returncode
+    assert {command for command, code in codes.items() if code} == {"add broken.pdf"}
+
+
 def test_the_commands_in_the_command_reference_run(tmp_path: Path) -> None:
     (block,) = blocks("docs/cli.md", "console")
     commands = [line.removeprefix("$ holdfast ") for line in block.splitlines()]
