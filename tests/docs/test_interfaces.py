@@ -181,6 +181,7 @@ def test_the_commands_in_the_readme_run(tmp_path: Path) -> None:
     assert "lifecycle.md" in said.stdout or "passages" in said.stderr
 
 
+@pytest.mark.proof
 def test_the_commands_of_the_first_ten_minutes_run(tmp_path: Path) -> None:
     """The file that cannot be read fails; every other command succeeds."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
