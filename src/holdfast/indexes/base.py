@@ -42,6 +42,7 @@ class NotEnabled(StateConflict):
     def __init__(self, subcode: str, message: str = "", /, **params: object) -> None:
         super().__init__("not_enabled", message or format_message(f"problem.{subcode}", params), **params)
         self.subcode = subcode
+        self.own_message = message  # empty: the catalogue has the message
 
 
 def describe_not_enabled(not_enabled: Mapping[str, NotEnabled]) -> dict[str, Problem]:
