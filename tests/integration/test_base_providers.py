@@ -225,7 +225,12 @@ def test_a_base_without_a_chat_model_has_a_rule_based_graph_and_no_questions(
     rig: QuestionRig, paid: PaidProvider
 ) -> None:
     change(rig, indexes=ALL, chat="none")
-    assert "this base asks none" in str(rig.library.bases.not_enabled(rig.base)["questions"])
+    reason = rig.library.bases.not_enabled(rig.base)["questions"]
+    assert (reason.code, reason.subcode) == ("not_enabled", "questions_without_chat")
+    assert str(reason) == (
+        "A language model writes the questions, and this base uses none. Allow the language model in the settings of "
+        "the base."
+    )
     owner = rig.index("parts.md", PARTS)
     assert (owner.status, owner.slot("questions")) == (Status.SUCCESS, None)
     assert "model" not in specs(rig, "parts.md")["graph"]
@@ -277,7 +282,7 @@ def test_questions_that_were_queued_when_chat_was_switched_off_are_dropped(
     change(rig, chat="none")
     rig.work()
     slot = rig.slot("parts.md", "questions")
-    assert (slot.state, slot.error and slot.error.code) == (SlotState.FAILED, "not_enabled")
+    assert (slot.state, slot.error and slot.error.code) == (SlotState.FAILED, "questions_without_chat")
     rig.clock.advance(RETRY_AFTER)
     rig.work()
     assert rig.owner("parts.md").slot("questions") is None
