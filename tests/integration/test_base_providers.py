@@ -16,8 +16,10 @@ from holdfast.documents.requests import Upload
 from holdfast.engine.states import SlotState, Status
 from holdfast.engine.store.base import LARGEST_BATCH, Release
 from holdfast.errors import BadRequest, BadSettings
+from holdfast.indexes.base import NotEnabled
 from holdfast.indexes.fulltext.index import FulltextIndex
 from holdfast.indexes.graph.extraction import RECIPE as EXTRACTION
+from holdfast.indexes.questions.index import QuestionsIndex
 from holdfast.indexes.questions.prompt import RECIPE as QUESTIONS
 from holdfast.indexes.vector.index import VectorIndex
 from holdfast.llm.offline import OfflineProvider
@@ -272,6 +274,24 @@ def either(request: dict[str, Any]) -> str:
     if "pairs" in json.dumps(request):
         return crustaceans(request)
     return json.dumps({"entities": [], "relations": []})
+
+
+def test_the_reason_of_a_plug_in_keeps_its_own_code_and_message(
+    rig: QuestionRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: QuestionsIndex, __: Base) -> None:
+        raise NotEnabled("plot_without_soil", "The plot has no soil. Add some.", plot="7")
+
+    change(rig, indexes=("fulltext", "questions"))
+    rig.put("parts.md", PARTS)
+    monkeypatch.setattr(QuestionsIndex, "spec", refuse)
+    rig.work()
+    error = rig.slot("parts.md", "questions").error
+    assert error is not None
+    assert (error.code, error.params) == (
+        "plot_without_soil",
+        {"message": "The plot has no soil. Add some.", "plot": "7"},
+    )
 
 
 def test_questions_that_were_queued_when_chat_was_switched_off_are_dropped(

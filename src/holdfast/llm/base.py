@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.errors import WorkError
 
     Vector: TypeAlias = NDArray[np.float32]  # one text
-    Matrix: TypeAlias = NDArray[np.float32]  # one row a text
+    Matrix: TypeAlias = NDArray[np.float32]  # one row for each text
 
 
 def never_stop() -> bool:

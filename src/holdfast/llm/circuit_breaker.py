@@ -44,7 +44,7 @@ log = logging.getLogger("holdfast")
 
 PAUSED = "provider_paused"  # the text that precedes the message of the cause
 PROBE_PROMPT = Prompt(text="Answer with the word yes.", max_tokens=16)
-MIN_PAUSE = timedelta(seconds=1)  # whatever Retry-After says
+MIN_PAUSE = timedelta(seconds=1)  # even if Retry-After is shorter
 MAX_PAUSE = timedelta(minutes=1)  # unless Retry-After is longer
 PROBE_WAIT_SECONDS = 5.0  # how long other callers wait for a running probe
 RETRY_DURING_PROBE = timedelta(seconds=10)  # their retry if the probe takes longer

@@ -47,7 +47,7 @@ CONNECT_SECONDS = 10.0
 NOT_SENT_ERRORS = frozenset(
     {"ConnectError", "ConnectTimeout", "PoolTimeout"}
 )  # causes of errors before anything was sent
-TRUNCATED_REASONS = frozenset({"length", "max_tokens", "model_length"})  # reasons to end that are no end of the answer
+TRUNCATED_REASONS = frozenset({"length", "max_tokens", "model_length"})  # finish reasons of an incomplete answer
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 

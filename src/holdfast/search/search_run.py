@@ -210,7 +210,7 @@ def _all_failed(base: Base, failed: Mapping[str, WorkError]) -> WorkError:
 
 
 def to_fused_hits(channel: ChannelResult) -> list[FusedHit]:
-    """Return the hits of one channel in its own order, whatever their scores."""
+    """Return the hits of one channel in the order of the channel; its scores may have any scale."""
     return [
         FusedHit(chunk, score, {channel.name: ChannelScore(score=score, rank=rank)})
         for rank, (chunk, score) in enumerate(channel.hits, start=1)

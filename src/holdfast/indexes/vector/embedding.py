@@ -76,7 +76,7 @@ class CachedEmbedder:
         return f"{self.provider.embedding_model}@{self.provider.version}"
 
     def embed_query(self, recipe: int, text: str, length: int) -> Vector | None:
-        """Embed a query for the rows of a recipe, with this dimension; None if the text is empty of meaning.
+        """Embed a query for the rows of a recipe, with this dimension; None if the model finds no meaning in it.
 
         The base pays, once for each text. Raises a `WorkError` if the budget is spent, the provider is down or refuses
         the text, or the dimension differs; other channels can still be searched. Only a vector with the right dimension

@@ -178,7 +178,7 @@ class VectorIndex(StoreIndex):
         return {key[1]: self._prepared.pop(key) for key in keys if key in self._prepared}
 
     def _embed_query(self, recipe: Recipe, query: str) -> Vector | None:
-        """Embed a query; None if the text is empty of meaning, or the index has no vectors."""
+        """Embed a query; None if the model finds no meaning in it, or the index has no vectors."""
         length = self._store.dimension(recipe.id)
         if length is None:
             return None
