@@ -103,5 +103,5 @@ def test_a_spent_budget_is_reported_without_a_call_to_the_provider(site: HttpSit
     ((_, stream),) = streamed(site)
     for told in (stream, site.http.post("/bases/shelf/answers", json=QUESTION).json()):
         assert (told["status"], told["code"], told["retryable"]) == (402, "budget_spent", False)
-        assert "'shelf' may spend 50 tokens" in told["detail"]
+        assert "'shelf' has a budget of 50 tokens" in told["detail"]
     assert paid.bill.calls == 0

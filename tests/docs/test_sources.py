@@ -16,7 +16,11 @@ from holdfast.sources.web import FetchLimits
 LONGEST = round(SitemapLimits().seconds / 60)
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/sources.md").read_text()
-CODES = re.findall(r'(?:Permanent|Transient)\(\s*"(\w+)"', (ROOT / "src/holdfast/sources/errors.py").read_text())
+CODES = [
+    code
+    for module in (ROOT / "src/holdfast/sources").glob("*.py")
+    for code in re.findall(r'(?:Permanent|Transient)\(\s*"(\w+)"', module.read_text())
+]
 
 
 @pytest.mark.parametrize("name", sorted({*SkipReason, *CODES}))

@@ -16,8 +16,10 @@ from holdfast.documents.requests import Upload
 from holdfast.engine.states import SlotState, Status
 from holdfast.engine.store.base import LARGEST_BATCH, Release
 from holdfast.errors import BadRequest, BadSettings
+from holdfast.indexes.base import NotEnabled
 from holdfast.indexes.fulltext.index import FulltextIndex
 from holdfast.indexes.graph.extraction import RECIPE as EXTRACTION
+from holdfast.indexes.questions.index import QuestionsIndex
 from holdfast.indexes.questions.prompt import RECIPE as QUESTIONS
 from holdfast.indexes.vector.index import VectorIndex
 from holdfast.llm.offline import OfflineProvider
@@ -225,7 +227,12 @@ def test_a_base_without_a_chat_model_has_a_rule_based_graph_and_no_questions(
     rig: QuestionRig, paid: PaidProvider
 ) -> None:
     change(rig, indexes=ALL, chat="none")
-    assert "this base asks none" in str(rig.library.bases.not_enabled(rig.base)["questions"])
+    reason = rig.library.bases.not_enabled(rig.base)["questions"]
+    assert (reason.code, reason.subcode) == ("not_enabled", "questions_without_chat")
+    assert str(reason) == (
+        "A language model writes the questions, and this base uses none. Allow the language model in the settings of "
+        "the base."
+    )
     owner = rig.index("parts.md", PARTS)
     assert (owner.status, owner.slot("questions")) == (Status.SUCCESS, None)
     assert "model" not in specs(rig, "parts.md")["graph"]
@@ -269,6 +276,24 @@ def either(request: dict[str, Any]) -> str:
     return json.dumps({"entities": [], "relations": []})
 
 
+def test_the_reason_of_a_plug_in_keeps_its_own_code_and_message(
+    rig: QuestionRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: QuestionsIndex, __: Base) -> None:
+        raise NotEnabled("plot_without_soil", "The plot has no soil. Add some.", plot="7")
+
+    change(rig, indexes=("fulltext", "questions"))
+    rig.put("parts.md", PARTS)
+    monkeypatch.setattr(QuestionsIndex, "spec", refuse)
+    rig.work()
+    error = rig.slot("parts.md", "questions").error
+    assert error is not None
+    assert (error.code, error.params) == (
+        "plot_without_soil",
+        {"message": "The plot has no soil. Add some.", "plot": "7"},
+    )
+
+
 def test_questions_that_were_queued_when_chat_was_switched_off_are_dropped(
     rig: QuestionRig, paid: PaidProvider
 ) -> None:
@@ -277,7 +302,7 @@ def test_questions_that_were_queued_when_chat_was_switched_off_are_dropped(
     change(rig, chat="none")
     rig.work()
     slot = rig.slot("parts.md", "questions")
-    assert (slot.state, slot.error and slot.error.code) == (SlotState.FAILED, "not_enabled")
+    assert (slot.state, slot.error and slot.error.code) == (SlotState.FAILED, "questions_without_chat")
     rig.clock.advance(RETRY_AFTER)
     rig.work()
     assert rig.owner("parts.md").slot("questions") is None

@@ -133,8 +133,8 @@ def test_the_error_names_the_paused_provider_the_reason_and_the_end_of_the_pause
         assert (error.params["provider"], error.params["status"]) == ("embedder", "503")
         assert error.params["until"] == "2027-01-15 08:00:01 UTC"
         assert error.params["message"] == (
-            "embedder is not asked until 2027-01-15 08:00:01 UTC. The provider cannot be reached or is down. If this "
-            "lasts, check its address and its status page."
+            "Holdfast sends no requests to the provider 'embedder' until 2027-01-15 08:00:01 UTC. The provider is down "
+            "or cannot be reached. If this lasts, check its address and its status page."
         )
 
 

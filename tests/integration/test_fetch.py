@@ -169,7 +169,7 @@ class TestAskedAgain:
 
     def test_a_304_to_an_unconditional_request_is_an_error(self, site: Site) -> None:
         site.says("/", reply(b"", status=304))
-        refused(site.url("/"), "bad_answer", Transient)
+        refused(site.url("/"), "invalid_response", Transient)
 
 
 class TestStatuses:
@@ -185,8 +185,8 @@ class TestStatuses:
             (429, "server_busy", Transient),
             (500, "server_busy", Transient),
             (503, "server_busy", Transient),
-            (206, "bad_answer", Transient),
-            (302, "bad_answer", Transient),
+            (206, "invalid_response", Transient),
+            (302, "invalid_response", Transient),
         ],
     )
     def test_are_mapped_to_our_errors(self, site: Site, status: int, code: str, error: type[WorkError]) -> None:
@@ -220,7 +220,7 @@ class TestStatuses:
     @pytest.mark.parametrize("mime", ["image/png", "video/mp4", "audio/mpeg", "font/woff2", "text/event-stream"])
     def test_content_without_text_is_not_fetched(self, site: Site, mime: str) -> None:
         site.says("/", reply(b"x", mime=mime))
-        refused(site.url("/"), "unsupported_format")
+        refused(site.url("/"), "unsupported_page_type")
 
 
 class TestServersThatMeanHarm:
@@ -236,12 +236,12 @@ class TestServersThatMeanHarm:
                 yield b"x" * 65536
 
         site.answers["/"] = endless
-        refused(site.url("/"), "too_large", limits=FetchLimits(bytes=1 << 20))
+        refused(site.url("/"), "page_too_large", limits=FetchLimits(bytes=1 << 20))
         assert len(sent) < 500  # only what fits into the buffers
 
     def test_a_body_with_a_too_large_content_length_is_not_read(self, site: Site) -> None:
         site.says("/", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 99999999999\r\n\r\n")
-        refused(site.url("/"), "too_large")
+        refused(site.url("/"), "page_too_large")
 
     def test_a_gzip_bomb_is_not_unpacked(self, site: Site) -> None:
         bomb = gzip.compress(bytes(64 << 20))
@@ -249,7 +249,7 @@ class TestServersThatMeanHarm:
         site.says("/", reply(bomb, Content_Encoding="gzip"))
         tracemalloc.start()
         try:
-            refused(site.url("/"), "too_large", limits=FetchLimits(bytes=1 << 20))
+            refused(site.url("/"), "page_too_large", limits=FetchLimits(bytes=1 << 20))
             assert tracemalloc.get_traced_memory()[1] < 16 << 20
         finally:
             tracemalloc.stop()
@@ -257,12 +257,12 @@ class TestServersThatMeanHarm:
     @pytest.mark.parametrize("coding", ["gzip, gzip", "br", "deflate", "compress"])
     def test_an_encoding_that_was_not_requested_is_not_unpacked(self, site: Site, coding: str) -> None:
         site.says("/", reply(gzip.compress(gzip.compress(b"x")), Content_Encoding=coding))
-        refused(site.url("/"), "bad_answer", Transient)
+        refused(site.url("/"), "invalid_response", Transient)
 
     @pytest.mark.parametrize("body", [gzip.compress(b"x" * 1000, mtime=0)[:-9], b"no gzip at all"], ids=["cut", "none"])
     def test_damaged_gzip_is_reported(self, site: Site, body: bytes) -> None:
         site.says("/", reply(body, Content_Encoding="gzip"))
-        refused(site.url("/"), "bad_answer", Transient)
+        refused(site.url("/"), "invalid_response", Transient)
 
     @pytest.mark.parametrize(
         "start", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"]
@@ -277,14 +277,14 @@ class TestServersThatMeanHarm:
 
         site.answers["/"] = dripping
         began = time.monotonic()
-        refused(site.url("/"), "too_slow", Transient, limits=QUICK)
+        refused(site.url("/"), "response_too_slow", Transient, limits=QUICK)
         assert time.monotonic() - began < PATIENCE_SECONDS
         gate.set()
 
     def test_a_server_that_never_completes_the_tls_handshake_is_abandoned(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             began = time.monotonic()
-            refused(f"https://127.0.0.1:{silent.getsockname()[1]}/", "too_slow", Transient, limits=QUICK)
+            refused(f"https://127.0.0.1:{silent.getsockname()[1]}/", "response_too_slow", Transient, limits=QUICK)
             assert time.monotonic() - began < PATIENCE_SECONDS
 
     def test_redirects_share_one_deadline(self, site: Site) -> None:
@@ -295,7 +295,7 @@ class TestServersThatMeanHarm:
             yield reply(b"", status=302, Location="/")
 
         site.answers["/"] = late
-        refused(site.url("/"), "too_slow", Transient, limits=FetchLimits(seconds=0.4, redirects=50))
+        refused(site.url("/"), "response_too_slow", Transient, limits=FetchLimits(seconds=0.4, redirects=50))
 
     def test_a_resolver_that_never_answers_is_abandoned(self) -> None:
         gate = threading.Event()
@@ -304,7 +304,7 @@ class TestServersThatMeanHarm:
             gate.wait(PATIENCE_SECONDS)
             return []
 
-        refused("http://pages.test/", "too_slow", Transient, limits=QUICK, resolve=stuck)
+        refused("http://pages.test/", "response_too_slow", Transient, limits=QUICK, resolve=stuck)
         gate.set()
 
     @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ class TestServersThatMeanHarm:
     )
     def test_an_invalid_http_response_is_reported(self, site: Site, answer: bytes) -> None:
         site.says("/", answer)
-        refused(site.url("/"), "bad_answer", Transient)
+        refused(site.url("/"), "invalid_response", Transient)
 
     def test_the_number_of_redirects_is_limited(self, site: Site) -> None:
         site.answers["/"] = lambda _: [reply(b"", status=302, Location="/")]
@@ -446,9 +446,7 @@ class TestForgedRequests:
         refused(site.url("/"), code)
 
     def test_an_unusual_port_is_refused(self) -> None:
-        error = refused(
-            "http://pages.test:25/", "refused_address", reach=PUBLIC_ONLY, resolve=lambda _: ["93.184.216.34"]
-        )
+        error = refused("http://pages.test:25/", "refused_port", reach=PUBLIC_ONLY, resolve=lambda _: ["93.184.216.34"])
         assert "port 25" in str(error)
 
     def test_a_refusal_does_not_repeat_the_query(self, site: Site) -> None:

@@ -55,10 +55,11 @@ def content(root: Path, relative: str) -> bytes:
         return opened.read()
 
 
-def refused(act: Callable[[], object], code: str, error: type[WorkError] = Permanent) -> None:
+def refused(act: Callable[[], object], code: str, error: type[WorkError] = Permanent) -> WorkError:
     with pytest.raises(WorkError) as caught:
         act()
     assert (type(caught.value), caught.value.code) == (error, code)
+    return caught.value
 
 
 class TestScan:
@@ -168,8 +169,10 @@ class TestScan:
 
     def test_a_missing_folder_is_an_error_and_not_an_empty_folder(self, tmp_path: Path) -> None:
         plant(tmp_path, "file")
-        refused(lambda: list(scan(tmp_path / "gone")), "folder_missing", Transient)
-        refused(lambda: list(scan(tmp_path / "file")), "not_a_folder")
+        missing = refused(lambda: list(scan(tmp_path / "gone")), "folder_missing", Transient)
+        assert str(missing).startswith(f"The folder '{tmp_path / 'gone'}' does not exist: ")
+        wrong = refused(lambda: list(scan(tmp_path / "file")), "not_a_folder")
+        assert f"'{tmp_path / 'file'}' is not a folder." in str(wrong)
         refused(lambda: list(scan(tmp_path / "a\0b")), "not_a_folder")
 
     def test_file_descriptors_are_closed_even_if_a_scan_is_interrupted(self, tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_a_query_beyond_the_budget_is_refused_with_a_reason(make: Make, paid: Pa
     with pytest.raises(Permanent) as refused:
         index.find(recipe, LONG, 5)
     assert refused.value.code == "budget_spent"
-    assert "'shelf' may spend 16 tokens" in str(refused.value)
+    assert "'shelf' has a budget of 16 tokens" in str(refused.value)
     assert paid.bill.calls == calls
     assert index.find(recipe, "whales", 5)  # the cached query vector costs nothing
 

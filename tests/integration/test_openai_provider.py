@@ -728,26 +728,29 @@ def test_a_stream_counts_as_a_concurrent_call_until_it_ends(paid: PaidProvider, 
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "subcode", "told"),
     [
-        ({"base_url": "api.example"}, "http://"),
-        ({"key": "sk-1\n"}, "Copy it again"),
-        ({"key": "sk 1"}, "Copy it again"),
-        ({"key": "schlüssel"}, "Copy it again"),
-        ({"embedding_model": None}, "Name at least one"),
-        ({"timeout": timedelta()}, "above zero"),
+        ({"base_url": "api.example"}, "provider_url_scheme", "http://"),
+        ({"key": "sk-1\n"}, "provider_key_characters", "Copy it again"),
+        ({"key": "sk 1"}, "provider_key_characters", "Copy it again"),
+        ({"key": "schlüssel"}, "provider_key_characters", "Copy it again"),
+        ({"embedding_model": None}, "provider_without_model", "HOLDFAST_CHAT_MODEL"),
+        ({"timeout": timedelta()}, "provider_timeout_too_short", "A timeout of 0 seconds"),
     ],
 )
-def test_invalid_settings_are_refused_when_they_are_built(given: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_refused_when_they_are_built(given: dict[str, Any], subcode: str, told: str) -> None:
     with pytest.raises(BadSettings, match=re.escape(told)) as refused:
         Endpoint(**({"embedding_model": "embedder"} | given))
+    assert refused.value.subcode == subcode
     assert "sk" not in str(refused.value)
+    assert "api.example" not in str(refused.value)
 
 
 @pytest.mark.parametrize("limit", ["texts", "tokens", "concurrency"])
 def test_a_batch_limit_of_zero_is_refused(limit: str) -> None:
-    with pytest.raises(BadSettings):
+    with pytest.raises(BadSettings) as refused:
         BatchLimits(**{limit: 0})
+    assert (refused.value.subcode, refused.value.params[limit]) == ("batch_limits_too_small", "0")
 
 
 def test_the_key_is_not_in_the_repr() -> None:

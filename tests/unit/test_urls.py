@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Permanent
-from holdfast.sources.urls import Url
+from holdfast.sources.urls import LONGEST, Url
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,19 @@ def test_an_invalid_url_is_refused_with_a_sentence(text: str) -> None:
         Url.parse(text)
     assert caught.value.code == "bad_url"
     assert str(caught.value).endswith(".")
+    assert "url_" not in str(caught.value)  # the reason has a text
+    assert "secret" not in f"{caught.value} {caught.value.params}"
+
+
+def test_the_message_names_the_reason() -> None:
+    with pytest.raises(Permanent) as caught:
+        Url.parse("ftp://example.org/")
+    assert caught.value.params == {"why": "url_scheme"}
+    assert str(caught.value) == (
+        "The address does not begin with http:// or https://. Write it like https://example.org/page and try again."
+    )
+    with pytest.raises(Permanent, match=f"has more than {LONGEST} characters"):
+        Url.parse("http://example.org/" + "a" * LONGEST)
 
 
 @given(st.text(max_size=60) | st.from_regex(r"https?://[a-z0-9.\[\]:@%\\-]{0,20}(/[^#]{0,20})?", fullmatch=True))

@@ -283,7 +283,7 @@ def test_missing_passages_are_listed_and_linked_until_they_are_indexed(
     table = page.get_by_role("table", name="Missing passages")
     found = site.api.get(f"{place}/missing").json()
     assert [one["index"] for one in found] == ["questions"]
-    number, why = found[0]["ordinal"] + 1, "The provider refuses this content"
+    number, why = found[0]["ordinal"] + 1, "The provider rejects this content"
     missing = table.get_by_role("row", name=re.compile(f"questions Passage {number} .*Arsenic is arsenic.* {why}"))
     expect(missing).to_be_visible()
     missing.get_by_role("link", name=f"Passage {number}").click()
@@ -344,7 +344,7 @@ def test_a_failure_is_explained_with_and_without_scripts(page: Page, site: Site,
     live(page, f"{PLACE}/{document}")
     standing = page.get_by_role("region", name="How it stands")
     expect(standing.get_by_text("Not searchable", exact=True)).to_be_visible()
-    expect(standing).to_contain_text("text and chunks: given up at attempt 1 of 4. The file could not be read")
+    expect(standing).to_contain_text("text and chunks: given up at attempt 1 of 4. The file is damaged, incomplete")
     expect(standing).to_contain_text("“Try again” builds only what failed or is missing.")
     expect(standing).to_contain_text("Not built, because text and chunks failed: vectors, full text.")
     expect(page.get_by_role("button", name="Try again: broken.pdf", exact=True)).to_be_enabled()

@@ -90,7 +90,7 @@ def test_saving_shows_the_rollout_and_writes_only_changed_settings(
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#saved")).to_have_text("Saved.")
     expect(page.locator("#rollout")).to_contain_text("1 are still being built. What they have is found meanwhile.")
-    expect(page.get_by_text("Not possible here: Questions are written by a language model")).to_be_visible()
+    expect(page.get_by_text("Not possible here: A language model writes the questions")).to_be_visible()
     paid.release()
     expect(page.locator("#rollout")).to_be_hidden()
     settings = site.api.get("/bases/handbook").json()["settings"]

@@ -1,6 +1,6 @@
 from .blocks import parse_blocks
 from .chunking import ChunkingRules, ChunkSpan, split_into_chunks
-from .errors import MIB, file_missing, not_a_file
+from .errors import MIB, file_missing, format_size, not_a_file
 from .languages import LANGUAGES
 from .names import (
     MAX_NAME_CHARACTERS,
@@ -44,6 +44,7 @@ __all__ = [
     "file_missing",
     "find_definitions",
     "find_names",
+    "format_size",
     "is_found_by_words",
     "is_text",
     "name_key",

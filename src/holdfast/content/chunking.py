@@ -45,21 +45,9 @@ class ChunkingRules:
 
     def __post_init__(self) -> None:
         if self.size < MIN_CHUNK_TOKENS:
-            raise BadSettings(
-                "chunk_too_small",
-                f"A chunk of {self.size} tokens says nothing; allow {MIN_CHUNK_TOKENS} or more.",
-                size=self.size,
-                least=MIN_CHUNK_TOKENS,
-            )
+            raise BadSettings("chunk_too_small", size=self.size, least=MIN_CHUNK_TOKENS)
         if not 0 <= self.overlap <= self.size // 3:
-            raise BadSettings(
-                "overlap_too_long",
-                f"Chunks of {self.size} tokens cannot repeat {self.overlap} of the text before them; "
-                f"choose an overlap from 0 to {self.size // 3}, a third of the chunk.",
-                size=self.size,
-                overlap=self.overlap,
-                most=self.size // 3,
-            )
+            raise BadSettings("overlap_too_long", size=self.size, overlap=self.overlap, most=self.size // 3)
 
 
 class ChunkSpan(NamedTuple):

@@ -332,7 +332,8 @@ def _raise_if_refused(reply: SandboxReply, memory: int) -> SandboxReply:
         raise errors.too_much_memory(memory)
     error = Permanent if reply.head.get("lasting", True) else Transient
     params = {str(name): str(value) for name, value in reply.head.get("params", {}).items()}
-    raise TargetRefused(error(str(code), str(reply.head.get("message", "")), params=params))
+    message = params.pop("message", "")  # only if the target has its own
+    raise TargetRefused(error(str(code), message, params=params))
 
 
 class ProcessMemory(NamedTuple):

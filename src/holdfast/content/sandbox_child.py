@@ -84,8 +84,7 @@ def _serve_request(channel: socket.socket, target: TargetFunction, request: Mapp
         head, body = target(request)
     except WorkError as refused:
         lasting = not isinstance(refused, Transient)
-        details = {"message": str(refused), "params": dict(refused.params)}
-        head, body = {"refused": refused.code, "lasting": lasting, **details}, b""
+        head, body = {"refused": refused.code, "lasting": lasting, "params": dict(refused.params)}, b""
     except MemoryError:
         resource.setrlimit(resource.RLIMIT_DATA, resource.getrlimit(resource.RLIMIT_DATA)[1:] * 2)  # for the reply
         head, body = {"refused": "too_much_memory"}, b""

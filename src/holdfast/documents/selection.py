@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.catalog import Item, item_from_row, lock_base, parse_item_id, read_items
 from holdfast.documents import statements as sql
 from holdfast.documents.status import generation_of
-from holdfast.engine import Status
+from holdfast.engine import Status, describe_fault
 from holdfast.engine.store import LARGEST_BATCH, lock_and_load_owners, require_held
 from holdfast.errors import BaseFailed, PreconditionFailed, UnknownBase, UnknownItem
 
@@ -84,7 +84,7 @@ def lock_open_base(tx: Transaction, base: Base, *, building: bool) -> Base:
 def refuse_failed(base: Base) -> None:
     """Raise `BaseFailed` with the reason if the base has failed."""
     if base.problem is not None:
-        raise BaseFailed(base.name, base.problem.params.get("message", base.problem.code))
+        raise BaseFailed(base.name, describe_fault(base.problem).message)
 
 
 def require_unchanged(tx: Transaction, base: Base, item: Item, generations: Collection[int] | None) -> None:

@@ -37,11 +37,18 @@ def chunk_list_spec(base: Base) -> Mapping[str, Any]:
 
 
 class NotEnabled(StateConflict):
-    """The index cannot run with the providers of the base. It counts neither as failed nor as degraded."""
+    """The index cannot run with the providers of the base. It counts neither as failed nor as degraded.
+
+    An index from another package uses its own code, with a message.
+
+    Example:
+        raise NotEnabled("plot_without_soil", "The index 'plot' needs soil. Set PLOT_SOIL.")
+    """
 
     def __init__(self, subcode: str, message: str = "", /, **params: object) -> None:
         super().__init__("not_enabled", message or format_message(f"problem.{subcode}", params), **params)
         self.subcode = subcode
+        self.own_message = message  # empty: the catalogue has the message
 
 
 def describe_not_enabled(not_enabled: Mapping[str, NotEnabled]) -> dict[str, Problem]:
@@ -151,9 +158,10 @@ class Index(Protocol):
         ...
 
     def prepare(self, works: Sequence[Work]) -> None:
-        """Receive the work of many documents before `fill` runs for each, to do in bulk what is cheaper in bulk.
+        """Prepare the work of many documents together, for example embed their texts in shared calls.
 
-        An error here fails no document: `fill` does what is not ready then.
+        Holdfast calls this before `fill` runs for each document. An error here fails no document: `fill` then does
+        everything itself.
         """
         ...
 

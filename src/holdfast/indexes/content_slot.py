@@ -56,7 +56,10 @@ class ContentIndexer:
         known = self._prefetched.pop(ticket, None) or self._look_up([ticket]).get(ticket)
         base, document, recipe = known or (None, None, None)
         if base is None or recipe is None or document is None or document.blob is None:
-            raise Permanent("unknown_document", "The document is not there any more; it has been deleted.")
+            raise Permanent(
+                "unknown_document",
+                params={"document": ticket.key.owner, "base": base.name if base else ticket.key.base},
+            )
         task.checkpoint(stage="reading")
         fetched = document.kind is ItemKind.URL  # a page has a display name; the fetched file has its own
         name = str(document.metadata.get("file", document.name)) if fetched else document.name
@@ -72,7 +75,7 @@ class ContentIndexer:
                     self._chunk_lists.write(self._database.wrap_connection(connection), [last])
             last = ChunkBatch(ticket.owner, ticket.fence, facts if last is None else None, parts)
         if last is None:
-            raise Permanent("no_text", "No text was found in this file.")
+            raise Permanent("no_text")
         return BuildResult(rows=last, recipe=recipe.id)
 
     def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:

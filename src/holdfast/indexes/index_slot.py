@@ -90,7 +90,16 @@ class ChunkIndexer:
                 return BuildResult(recipe=work.recipe.id, rows=rows)
         refused = self.index.fill(work) if work.pieces else {}
         if len(refused) > work.base.settings.missing_share * plan.chunk_count:
-            raise _too_much_missing(refused, plan.chunk_count)
+            first = next(iter(refused.values()))
+            raise Permanent(
+                "too_much_missing",
+                params={
+                    "refused": str(len(refused)),
+                    "chunks": str(plan.chunk_count),
+                    "first": first.code,
+                    "detail": str(first),
+                },
+            )
         built = BuildResult(missing=len(refused), recipe=work.recipe.id)
         if refused or plan.was_incomplete:
             with task.publish(built) as connection:
@@ -131,7 +140,7 @@ class ChunkIndexer:
         try:
             return next(iter(self._plan_all([task])))
         except NotEnabled as error:
-            raise Permanent(error.reason, str(error)) from error
+            raise Permanent(error.subcode, error.own_message, params=error.params) from error
 
     def _plan_all(self, tasks: Sequence[Task]) -> list[DocumentPlan]:
         """Find the recipe, the chunk list and the chunks without a row, for as many tasks as can be prepared together.
@@ -198,12 +207,3 @@ def _take_first_batch(tasks: Sequence[Task], listed: Mapping[OwnerId, Sequence[i
             break
         chosen.append(task)
     return chosen
-
-
-def _too_much_missing(refused: Mapping[int, WorkError], listed: int) -> Permanent:
-    first = next(iter(refused.values()))
-    return Permanent(
-        "too_much_missing",
-        f"{len(refused)} of {listed} chunks could not be indexed; the first: {first}",
-        params={"refused": str(len(refused)), "chunks": str(listed), "first": first.code},
-    )

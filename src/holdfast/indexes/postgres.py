@@ -301,9 +301,6 @@ def _require_pgvector(tx: Transaction) -> None:
     if tx.run_sql("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
         return
     if not tx.run_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
-        raise Permanent(
-            "pgvector_missing",
-            "This PostgreSQL has no pgvector, which keeps vectors. Install the extension `vector` on the server.",
-        )
+        raise Permanent("pgvector_missing")
     tx.run_sql(LOCK_TABLE_CREATION)
     tx.run_sql("CREATE EXTENSION IF NOT EXISTS vector")

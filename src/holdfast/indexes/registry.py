@@ -52,7 +52,7 @@ class IndexRegistry:
         if kind not in self._loaded:
             point = self._points.get(kind)
             if point is None:
-                raise BadSettings(f"There is no index {kind!r}; there are {', '.join(self.kinds)}.")
+                raise BadSettings("index_not_installed", kind=kind, kinds=", ".join(self.kinds))
             self._loaded[kind] = point.load()(self._tools)
         return self._loaded[kind]
 

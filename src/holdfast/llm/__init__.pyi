@@ -29,7 +29,6 @@ from .paid_cache import (
 from .prices import Price
 from .restored_cache import RestoredAnswer, release_holds, resolve_holds, store_restored_answers
 from .structured_call import (
-    ANSWER_CUT_OFF,
     DATA_ONLY,
     THINKING_TAGS,
     Usage,
@@ -46,7 +45,6 @@ from .structured_call import (
 from .tables import memo_holds, memo_uses, memos
 
 __all__ = [
-    "ANSWER_CUT_OFF",
     "BUDGET_SPENT",
     "BYTES_PER_TOKEN",
     "DATA_ONLY",

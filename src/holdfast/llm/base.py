@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.errors import WorkError
 
     Vector: TypeAlias = NDArray[np.float32]  # one text
-    Matrix: TypeAlias = NDArray[np.float32]  # one row a text
+    Matrix: TypeAlias = NDArray[np.float32]  # one row for each text
 
 
 def never_stop() -> bool:
@@ -75,7 +75,7 @@ class Completion:
         try:
             return json.loads(fenced[1] if fenced else self.text)
         except ValueError as error:
-            raise bad_answer("the answer is not JSON") from error
+            raise bad_answer("answer_not_json") from error
 
 
 class MeteredRequest(Protocol):
@@ -216,15 +216,8 @@ def replace_surrogates(text: str) -> str:
 
 
 def no_language_model() -> Permanent:
-    return Permanent(
-        "no_language_model",
-        "No language model is configured. Name an endpoint and its chat model in the settings; whatever needs none "
-        "works without.",
-    )
+    return Permanent("no_language_model")
 
 
 def no_embedding_model() -> Permanent:
-    return Permanent(
-        "no_embedding_model",
-        "This endpoint has no embedding model. Name one in the settings, or embed offline.",
-    )
+    return Permanent("no_embedding_model")

@@ -40,7 +40,9 @@ class BatchLimits:
 
     def __post_init__(self) -> None:
         if min(self.texts, self.tokens, self.concurrency) < 1:
-            raise BadSettings("A call to a provider needs room for a text. Set the limits of a batch to 1 or more.")
+            raise BadSettings(
+                "batch_limits_too_small", texts=self.texts, tokens=self.tokens, concurrency=self.concurrency
+            )
 
 
 def split_into_batches(texts: Sequence[str], places: Sequence[int], limits: BatchLimits) -> list[list[int]]:
@@ -66,7 +68,7 @@ def embed_in_batches(
     texts: Sequence[str], ask: EmbedBatch, limits: BatchLimits, enough: Callable[[], bool] = lambda: False
 ) -> Generator[Embeddings, None, None]:
     """Embed all texts with `ask` and yield each part as it arrives; then raise the first failure, if any."""
-    empty = {place: _empty() for place, text in enumerate(texts) if not text.strip()}
+    empty: dict[int, WorkError] = {place: Permanent(EMPTY_TEXT) for place, text in enumerate(texts) if not text.strip()}
     if empty:
         yield _refused_embeddings(empty)
     batches = split_into_batches(texts, [place for place in range(len(texts)) if place not in empty], limits)
@@ -175,7 +177,3 @@ def _refused_embeddings(refused: dict[int, WorkError], tokens: int = 0) -> Embed
     import numpy as np  # noqa: PLC0415 - slow to import, and an extra
 
     return Embeddings(positions=(), vectors=np.zeros((0, 0), dtype=np.float32), tokens=tokens, refused=refused)
-
-
-def _empty() -> WorkError:
-    return Permanent(EMPTY_TEXT, "A text without a word has no meaning to embed. Nothing needs to be done.")

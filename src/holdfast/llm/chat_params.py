@@ -23,7 +23,7 @@ class ResponseFormat(StrEnum):
 
     SCHEMA = "json_schema"  # the endpoint enforces the schema
     OBJECT = "json_object"  # the endpoint enforces JSON; the schema is in the prompt
-    WORDS = "text"  # only the prompt asks for JSON
+    WORDS = "text"  # only the prompt requests JSON
 
 
 NEXT_SIMPLER_FORMAT = {ResponseFormat.SCHEMA: ResponseFormat.OBJECT, ResponseFormat.OBJECT: ResponseFormat.WORDS}

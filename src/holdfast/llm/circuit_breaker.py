@@ -29,6 +29,7 @@ from holdfast.errors import RetryLater, Transient, WorkError
 from holdfast.llm.base import DelegatedModelInfo, Prompt, merge_embeddings, never_stop
 from holdfast.llm.batches import PROBE_TEXT
 from holdfast.llm.failures import BUDGET_SPENT, OUTAGE_CODES
+from holdfast.messages import format_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
+PAUSED = "provider_paused"  # the text that precedes the message of the cause
 PROBE_PROMPT = Prompt(text="Answer with the word yes.", max_tokens=16)
-MIN_PAUSE = timedelta(seconds=1)  # whatever Retry-After says
+MIN_PAUSE = timedelta(seconds=1)  # even if Retry-After is shorter
 MAX_PAUSE = timedelta(minutes=1)  # unless Retry-After is longer
 PROBE_WAIT_SECONDS = 5.0  # how long other callers wait for a running probe
 RETRY_DURING_PROBE = timedelta(seconds=10)  # their retry if the probe takes longer
@@ -115,7 +117,7 @@ class CircuitBreaker(DelegatedModelInfo):
             failure = _find_probe_failure(probe)
             if failure is not None:
                 return self._begin_pause(pause, failure)
-        return Transient(error.code, str(error), params=error.params)
+        return Transient(error.code, error.params.get("message", ""), params=error.params)
 
     def _begin_pause(self, pause: _BreakerState, why: Transient) -> RetryLater:
         with pause.mutex:
@@ -133,12 +135,9 @@ class CircuitBreaker(DelegatedModelInfo):
         over = datetime.fromtimestamp((self._clock.now() + micros(left)) / 1_000_000, UTC)
         until = over.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + " UTC"
         params = {name: value for name, value in why.params.items() if name != "message"}
-        return RetryLater(
-            why.code,
-            f"{self._name} is not asked until {until}. {why}",
-            params={**params, "provider": self._name, "until": until},
-            retry_after=left,
-        )
+        pause_params = {"provider": self._name, "until": until}
+        message = f"{format_message(f'problem.{PAUSED}', pause_params)} {why}"
+        return RetryLater(why.code, message, params={**params, **pause_params}, retry_after=left)
 
     def _process_state(self) -> _BreakerState:
         """Return the state of this process. There is no lock here, because a fork could copy it while it is held."""

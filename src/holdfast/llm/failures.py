@@ -5,7 +5,7 @@ libraries, so an error is recognised by its shape: status, code and type from th
 library is imported. The first matching row of the table `RULES` decides.
 
 The message of a provider may repeat a key or a document. Only status, code, type, the name of the parameter at fault
-and the request id are kept; messages for users come from the table.
+and the request id are kept; users see the text of our own code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class FailureRule:
 
     code: str
     error_type: type[Transient | Permanent]
-    message: str
     statuses: frozenset[int | None] = frozenset()  # None: an error inside a stream has no status
     words: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
@@ -81,85 +80,41 @@ class ErrorFacts:
         return {name: str(value) for name, value in facts.items() if value is not None}
 
 
-AGAIN = "then try again"
-
-TOO_LARGE = "The input is larger than the model accepts. Split it into smaller parts or choose a model with more room."
-NO_CREDIT = f"The account at the provider has no credit left. Top it up or raise its budget, {AGAIN}."
-CONTENT_REFUSED = (
-    "The provider refuses this content by its policy. Change the content, or choose a provider that accepts it."
-)
-NO_MODEL = (
-    "The provider does not know this model or address. Check the name of the model and the address of the provider, "
-    f"{AGAIN}."
-)
-DOWN = "The provider cannot be reached or is down. If this lasts, check its address and its status page."
-
 RULES = (
     FailureRule(
         code="quota_exhausted",
         error_type=Permanent,
         statuses=frozenset({429, None}),
         words=frozenset({"insufficient_quota"}),
-        message=NO_CREDIT,
     ),
-    FailureRule(code="quota_exhausted", error_type=Permanent, statuses=frozenset({402}), message=NO_CREDIT),
-    FailureRule(
-        code="rate_limited",
-        error_type=Transient,
-        statuses=frozenset({429}),
-        message="The provider takes no more requests for the moment. If this lasts, run fewer workers or ask the "
-        "provider for a higher limit.",
-    ),
+    FailureRule(code="quota_exhausted", error_type=Permanent, statuses=frozenset({402})),
+    FailureRule(code="rate_limited", error_type=Transient, statuses=frozenset({429})),
     FailureRule(
         code="content_refused",
         error_type=Permanent,
         statuses=frozenset({400, 403, None}),
         words=frozenset({"content_filter", "content_policy_violation", "data_inspection_failed"}),
         names=("ContentFilterFinishReasonError",),
-        message=CONTENT_REFUSED,
     ),
-    FailureRule(
-        code="provider_key_refused",
-        error_type=Permanent,
-        statuses=frozenset({401, 403}),
-        message=f"The provider refuses the key. Check that it is set, valid and allowed to use this model, {AGAIN}.",
-    ),
+    FailureRule(code="provider_key_refused", error_type=Permanent, statuses=frozenset({401, 403})),
     FailureRule(
         code="input_too_large",
         error_type=Permanent,
         statuses=frozenset({400, None}),
         words=frozenset({"context_length_exceeded", "string_above_max_length"}),
-        message=TOO_LARGE,
     ),
-    FailureRule(code="input_too_large", error_type=Permanent, statuses=frozenset({413}), message=TOO_LARGE),
+    FailureRule(code="input_too_large", error_type=Permanent, statuses=frozenset({413})),
     FailureRule(
         code="model_unknown",
         error_type=Permanent,
         statuses=frozenset({400, None}),
         words=frozenset({"model_not_found"}),
-        message=NO_MODEL,
     ),
-    FailureRule(code="model_unknown", error_type=Permanent, statuses=frozenset({404}), message=NO_MODEL),
-    FailureRule(
-        code="bad_provider_request",
-        error_type=Permanent,
-        statuses=frozenset({400, 422}),
-        message="The provider cannot make sense of the request. Check the parameters that are sent; the provider "
-        "finds more under the id of the request.",
-    ),
-    FailureRule(code="provider_down", error_type=Outage, statuses=frozenset({503}), message=DOWN),
-    FailureRule(
-        code="provider_busy",
-        error_type=Transient,
-        statuses=frozenset({408, 409, 425, *range(500, 600)}),
-        message="The provider failed on its side or is overloaded. If this lasts, check its status page.",
-    ),
-    FailureRule(
-        code="provider_timeout",
-        error_type=Transient,
-        names=("*Timeout*",),
-        message="The provider did not answer in time. If this lasts, send smaller parts or allow more time.",
-    ),
+    FailureRule(code="model_unknown", error_type=Permanent, statuses=frozenset({404})),
+    FailureRule(code="bad_provider_request", error_type=Permanent, statuses=frozenset({400, 422})),
+    FailureRule(code="provider_down", error_type=Outage, statuses=frozenset({503})),
+    FailureRule(code="provider_busy", error_type=Transient, statuses=frozenset({408, 409, 425, *range(500, 600)})),
+    FailureRule(code="provider_timeout", error_type=Transient, names=("*Timeout*",)),
     FailureRule(
         code="provider_down",
         error_type=Outage,
@@ -173,7 +128,6 @@ RULES = (
             "NewConnectionError",
             "gaierror",
         ),
-        message=DOWN,
     ),
 )
 
@@ -187,29 +141,17 @@ SINGLE_TEXT_CODES = frozenset({"bad_provider_request", "content_refused", "input
 OUTAGE_CODES = frozenset({"provider_busy", "provider_down", "provider_timeout", "rate_limited"})
 
 
-def bad_answer(what: str) -> Transient:
-    """Return the error for an unusable answer; `what` must not quote the answer."""
-    return Transient(
-        "bad_answer",
-        "The provider gave an answer that cannot be used. If this lasts, check that the model and its address fit "
-        "together.",
-        params={"what": what},
-    )
+def bad_answer(why: str, detail: str = "") -> Transient:
+    """Return the error for an unusable answer.
 
-
-def content_refused() -> Permanent:
-    """Return the error for a refusal that arrives as a normal answer."""
-    return Permanent("content_refused", CONTENT_REFUSED)
+    `why` is the code of a text `why.*` of the catalogue. `detail` is kept for programs; it must not quote the answer.
+    """
+    return Transient("bad_answer", params={"why": why, "detail": detail} if detail else {"why": why})
 
 
 def to_work_error(error: Exception) -> WorkError:
     """Classify an error that is known to come from a provider; unknown errors are `Transient`."""
-    return categorise(error) or Transient(
-        "provider_error",
-        "The provider failed in a way that is not known here. If this lasts, the provider finds more under the id of "
-        "the request.",
-        params=_read(error).params,
-    )
+    return categorise(error) or Transient("provider_error", params=_read(error).params)
 
 
 def categorise(error: BaseException) -> WorkError | None:
@@ -245,8 +187,8 @@ def _is_unrelated(error: Exception) -> bool:
 
 def _build_error(rule: FailureRule, facts: ErrorFacts) -> WorkError:
     if issubclass(rule.error_type, Transient):
-        return rule.error_type(rule.code, rule.message, params=facts.params, retry_after=facts.retry_after)
-    return rule.error_type(rule.code, rule.message, params=facts.params)
+        return rule.error_type(rule.code, params=facts.params, retry_after=facts.retry_after)
+    return rule.error_type(rule.code, params=facts.params)
 
 
 def _read(error: Exception) -> ErrorFacts:

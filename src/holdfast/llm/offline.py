@@ -158,7 +158,4 @@ def _file(name: str) -> Path:
 
 
 def _not_installed() -> BadSettings:
-    return BadSettings(
-        "Offline embeddings need the files of the wordllama wheel, and they are not here: install "
-        "holdfast[documents], or name an endpoint with an embedding model in the settings."
-    )
+    return BadSettings("offline_model_missing")

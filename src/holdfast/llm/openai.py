@@ -33,7 +33,7 @@ from holdfast.llm.base import (
 )
 from holdfast.llm.batches import BatchLimits, embed_in_batches
 from holdfast.llm.chat_params import ChatParams
-from holdfast.llm.failures import bad_answer, content_refused, to_work_error
+from holdfast.llm.failures import bad_answer, to_work_error
 from holdfast.logs import mask_http_client_log
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ CONNECT_SECONDS = 10.0
 NOT_SENT_ERRORS = frozenset(
     {"ConnectError", "ConnectTimeout", "PoolTimeout"}
 )  # causes of errors before anything was sent
-TRUNCATED_REASONS = frozenset({"length", "max_tokens", "model_length"})  # reasons to end that are no end of the answer
+TRUNCATED_REASONS = frozenset({"length", "max_tokens", "model_length"})  # finish reasons of an incomplete answer
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 
@@ -66,13 +66,13 @@ class Endpoint:
     def __post_init__(self) -> None:
         """Refuse values that would fail later and look like network errors."""
         if not self.base_url.startswith(("http://", "https://")):
-            raise BadSettings("The address of the provider must begin with http:// or https://.")
+            raise BadSettings("provider_url_scheme")
         if not (self.key.isascii() and self.key.isprintable()) or " " in self.key:
-            raise BadSettings("The key of the provider has characters that no key has. Copy it again, without spaces.")
+            raise BadSettings("provider_key_characters")
         if not (self.embedding_model or self.chat_model):
-            raise BadSettings("The provider has neither an embedding model nor a chat model. Name at least one.")
+            raise BadSettings("provider_without_model")
         if self.timeout <= timedelta():
-            raise BadSettings("The provider needs time to answer. Set its timeout above zero.")
+            raise BadSettings("provider_timeout_too_short", seconds=f"{self.timeout.total_seconds():g}")
 
 
 class OpenAIProvider:
@@ -267,7 +267,7 @@ def _translate_errors(bill: MeteredRequest) -> Iterator[None]:
             bill.mark_unbilled()
         raise to_work_error(error) from error
     except ValueError as error:  # the library raises it for invalid JSON
-        raise bad_answer("the answer is not JSON") from error
+        raise bad_answer("answer_not_json") from error
 
 
 def _unbilled(error: OpenAIError) -> bool:
@@ -284,12 +284,12 @@ def _matrix(answer: Any, count: int) -> Matrix:
     try:
         rows = {item.index: item.embedding for item in answer.data}
         if len(answer.data) != count or rows.keys() != set(range(count)):
-            raise bad_answer("not one vector for each text")
+            raise bad_answer("vector_count")
         vectors = np.stack([_vector(rows[place]) for place in range(count)])
     except (AttributeError, TypeError, ValueError) as error:
-        raise bad_answer("no vectors of one length") from error
+        raise bad_answer("vector_format") from error
     if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():  # noqa: PLR2004 - rows and columns
-        raise bad_answer("no finite vectors")
+        raise bad_answer("vector_numbers")
     return vectors
 
 
@@ -304,7 +304,7 @@ def _vector(written: Any) -> Vector:
 
 def _check_dimension(vectors: Matrix, dimension: int) -> None:
     if vectors.shape[1] != dimension:
-        raise bad_answer(f"vectors of {vectors.shape[1]} numbers instead of {dimension}")
+        raise bad_answer("vector_format", detail=f"vectors of {vectors.shape[1]} numbers instead of {dimension}")
 
 
 def _completion(answer: Any, tokens_in: int, tokens_out: int) -> Completion:
@@ -312,11 +312,11 @@ def _completion(answer: Any, tokens_in: int, tokens_out: int) -> Completion:
         choice = answer.choices[0]
         text, cut = choice.message.content or "", choice.finish_reason in TRUNCATED_REASONS
     except (AttributeError, IndexError, TypeError) as error:
-        raise bad_answer("no choice") from error
+        raise bad_answer("answer_empty") from error
     if choice.finish_reason == "content_filter" or getattr(choice.message, "refusal", None):
-        raise content_refused()
+        raise Permanent("content_refused")
     if not isinstance(text, str) or not (text or cut):
-        raise bad_answer("no words")
+        raise bad_answer("answer_empty")
     return Completion(text=text, tokens_in=tokens_in, tokens_out=tokens_out, truncated=cut)
 
 
@@ -339,7 +339,7 @@ def _stream_texts(chunk: Any) -> Iterator[str]:
     for choice in getattr(chunk, "choices", None) or ():
         delta = getattr(choice, "delta", None)
         if getattr(choice, "finish_reason", None) == "content_filter" or getattr(delta, "refusal", None):
-            raise content_refused()
+            raise Permanent("content_refused")
         if words := getattr(delta, "content", None):
             yield str(words)
 

@@ -181,7 +181,7 @@ class PaidAnswerCache:
         with self._database.reading() as tx:
             for id_, name, settings in tx.run(sql.SELECT_BASE_OF_RECIPE, recipe=recipe):
                 return Base(id=id_, name=name, settings=BaseSettings.from_json(settings))
-        raise BadRequest("Nothing can be asked of a base that has been deleted.")
+        raise BadRequest("base_deleted")
 
     def reserve(self, base: Base, bills: Sequence[tuple[Ticket | None, Charge]]) -> list[int]:
         """Write the maximum cost of a request if the budget allows it; return the row ids, in order of `bills`."""
@@ -243,9 +243,7 @@ def _raise_if_over_budget(base: Base, spent: int, tokens: int) -> None:
     if spent + tokens > budget:
         raise Permanent(
             BUDGET_SPENT,
-            f"The base {base.name!r} may spend {budget} tokens, has spent {spent}, and this would need up to {tokens} "
-            "more. Raise the budget of the base and retry; what was paid for is kept.",
-            params={"budget": str(budget), "spent": str(spent), "tokens": str(tokens)},
+            params={"base": base.name, "budget": str(budget), "spent": str(spent), "tokens": str(tokens)},
         )
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.content import TOKEN_WEIGHT, estimate_tokens, weigh
 from holdfast.llm import (
-    ANSWER_CUT_OFF,
     DATA_ONLY,
     Completion,
     Prompt,
@@ -170,7 +169,7 @@ def _finish_answer(reader: CitationReader, context: Context, *, cut: bool = Fals
     text = reader.text.strip()
     declined = reader.declined or text.strip("`'\"*.[] ").upper() == NO_ANSWER[1:-1]  # as code, or without brackets
     if cut and not text and not declined:
-        raise bad_answer(ANSWER_CUT_OFF)
+        raise bad_answer("answer_cut_off")
     if not text or (declined and not reader.citations):
         return GeneratedAnswer(outcome=AnswerOutcome.NOTHING_FOUND, context=context, cut=cut)
     return GeneratedAnswer(

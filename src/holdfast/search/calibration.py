@@ -44,7 +44,7 @@ REMEASURE_FACTOR = 2  # growth in chunks after which a base is measured again
 REMEASURE_SECONDS = 7 * 86_400
 CACHE_SECONDS = 60.0
 KEPT_FROM_CHUNKS = 1_000  # a smaller base is not kept
-VERSION = 1  # of the measurement; one that another version has kept is not used
+VERSION = 1  # of the measurement; results that another version stored are ignored
 CALIBRATED_CHANNELS = (FULLTEXT, VECTOR)  # measured on any base; the first is the baseline
 
 

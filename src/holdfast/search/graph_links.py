@@ -1,9 +1,9 @@
-"""The links of a base, read as a walk needs them: from a mention of a name to its definition, and back.
+"""Reads the links of a base for the graph walk: from a mention of a name to its definition, and back.
 
 Rules find most names. A title that they would miss, in lower case or in a language without capitals, is found by its
 words: in a text with the dictionary of titles, in the base with a phrase query to full text.
 
-If a language model has read the texts, its entities count as mentioned whatever their wording, and a text that states a
+If a language model has read the texts, its entities count as mentioned under any wording, and a text that states a
 relation is linked to all texts that mention one of its ends.
 """
 

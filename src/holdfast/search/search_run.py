@@ -202,16 +202,15 @@ def _hit(rank: int, passage: ServedChunk, fused: FusedHit) -> Hit:
 
 def _all_failed(base: Base, failed: Mapping[str, WorkError]) -> WorkError:
     """Return one error for all channels; it is transient if one of them is."""
-    reasons = " ".join(f"{kind}: {error}" for kind, error in failed.items())
-    message = f"Base {base.name!r} cannot be searched now, because every channel failed. {reasons}"
+    params = {"base": base.name, "detail": " ".join(f"{kind}: {error}" for kind, error in failed.items())}
     later = next((error for error in failed.values() if isinstance(error, Transient)), None)
     if later is None:
-        return Permanent("search_failed", message)
-    return Transient("search_failed", message, retry_after=later.retry_after)
+        return Permanent("search_failed", params=params)
+    return Transient("search_failed", params=params, retry_after=later.retry_after)
 
 
 def to_fused_hits(channel: ChannelResult) -> list[FusedHit]:
-    """Return the hits of one channel in its own order, whatever their scores."""
+    """Return the hits of one channel in the order of the channel; its scores may have any scale."""
     return [
         FusedHit(chunk, score, {channel.name: ChannelScore(score=score, rank=rank)})
         for rank, (chunk, score) in enumerate(channel.hits, start=1)

@@ -12,7 +12,6 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Self
 
 from holdfast.errors import BadSettings, Permanent
-from holdfast.sources import errors
 from holdfast.sources.urls import normalize_host
 
 Address = IPv4Address | IPv6Address
@@ -20,45 +19,45 @@ Network = IPv4Network | IPv6Network
 
 FETCH_ALLOW, WEBHOOK_ALLOW = "HOLDFAST_FETCH_ALLOW", "HOLDFAST_WEBHOOK_ALLOW"
 WEB_PORTS = frozenset({80, 443, 8080, 8443})
-# Private networks, which can be allowed by host name.
+# Private networks, which can be allowed by host name, with the code of their text `why.*` in the catalogue.
 PRIVATE = {
-    "10.0.0.0/8": "a private network",
-    "172.16.0.0/12": "a private network",
-    "192.168.0.0/16": "a private network",
-    "100.64.0.0/10": "the network of a provider",
-    "127.0.0.0/8": "this machine",
-    "::1/128": "this machine",
-    "fc00::/7": "a private network",
+    "10.0.0.0/8": "address_private",
+    "172.16.0.0/12": "address_private",
+    "192.168.0.0/16": "address_private",
+    "100.64.0.0/10": "address_provider",
+    "127.0.0.0/8": "address_local",
+    "::1/128": "address_local",
+    "fc00::/7": "address_private",
 }
-# Networks without web pages, which can be allowed only by naming the network.
+# Networks without web pages, which can be allowed only by naming the network, with the code of their text.
 SPECIAL = {
-    "0.0.0.0/8": "this machine",
-    "168.63.129.16/32": "the cloud that this machine runs in",
-    "169.254.0.0/16": "the link or the cloud that this machine runs in",
-    "192.0.0.0/24": "reserved",
-    "192.0.2.0/24": "an example",
-    "192.88.99.0/24": "a relay",
-    "198.18.0.0/15": "a test network",
-    "198.51.100.0/24": "an example",
-    "203.0.113.0/24": "an example",
-    "224.0.0.0/4": "a group of machines",
-    "240.0.0.0/4": "reserved",
-    "::/128": "this machine",
-    "64:ff9b::/96": "an IPv4 address in disguise",
-    "64:ff9b:1::/48": "an IPv4 address in disguise",
-    "2001::/23": "reserved, or an IPv4 address in disguise",
-    "2001:db8::/32": "an example",
-    "2002::/16": "an IPv4 address in disguise",
-    "3fff::/20": "an example",
-    "fe80::/10": "the link",
-    "fec0::/10": "a private network",
-    "ff00::/8": "a group of machines",
+    "0.0.0.0/8": "address_local",
+    "168.63.129.16/32": "address_cloud",
+    "169.254.0.0/16": "address_link_or_cloud",
+    "192.0.0.0/24": "address_reserved",
+    "192.0.2.0/24": "address_example",
+    "192.88.99.0/24": "address_relay",
+    "198.18.0.0/15": "address_test",
+    "198.51.100.0/24": "address_example",
+    "203.0.113.0/24": "address_example",
+    "224.0.0.0/4": "address_multicast",
+    "240.0.0.0/4": "address_reserved",
+    "::/128": "address_local",
+    "64:ff9b::/96": "address_ipv4",
+    "64:ff9b:1::/48": "address_ipv4",
+    "2001::/23": "address_reserved_or_ipv4",
+    "2001:db8::/32": "address_example",
+    "2002::/16": "address_ipv4",
+    "3fff::/20": "address_example",
+    "fe80::/10": "address_link",
+    "fec0::/10": "address_private",
+    "ff00::/8": "address_multicast",
 }
 PUBLIC_IPV6 = IPv6Network("2000::/3")  # the only range that is assigned to public hosts
 
 
 def _networks(table: dict[str, str]) -> tuple[tuple[Network, str], ...]:
-    return tuple((ipaddress.ip_network(text), meaning) for text, meaning in table.items())
+    return tuple((ipaddress.ip_network(text), why) for text, why in table.items())
 
 
 PRIVATE_NETWORKS, SPECIAL_NETWORKS = _networks(PRIVATE), _networks(SPECIAL)
@@ -89,12 +88,12 @@ class Reach:
                 continue
             except ValueError as error:
                 if "/" in word:
-                    raise BadSettings(f"{word!r} is no network: {error}.") from None
+                    raise BadSettings("network_invalid", value=word, setting=setting, detail=error) from None
             try:
                 dot = "." if word.startswith(".") else ""
                 hosts.add(dot + normalize_host(word.removeprefix(".")))
             except Permanent:
-                raise BadSettings(f"{word!r} is neither a host nor an address nor a network.") from None
+                raise BadSettings("host_invalid", value=word, setting=setting) from None
         return cls(hosts=frozenset(hosts), networks=tuple(networks), setting=setting)
 
     def require_allowed(self, host: str, port: int, address: Address) -> None:
@@ -105,19 +104,22 @@ class Reach:
         trusted = self._trusts(host)
         why = self._refusal_reason(address, trusted=trusted)
         if why:
-            raise errors.refused_address(host, why, self.setting)
+            raise Permanent(
+                "refused_address",
+                params={"host": host, "address": str(address), "why": why, "setting": self.setting},
+            )
         if port not in self.ports and not trusted:
-            raise errors.refused_port(host, port, self.setting)
+            raise Permanent("refused_port", params={"host": host, "port": str(port), "setting": self.setting})
 
     def _refusal_reason(self, address: Address, *, trusted: bool) -> str | None:
-        for network, meaning in SPECIAL_NETWORKS:
+        for network, why in SPECIAL_NETWORKS:
             if address in network:
-                return f"{address} is {meaning}"
-        for network, meaning in PRIVATE_NETWORKS:
+                return why
+        for network, why in PRIVATE_NETWORKS:
             if address in network:
-                return None if trusted else f"{address} is {meaning}"
+                return None if trusted else why
         assigned = isinstance(address, IPv4Address) or address in PUBLIC_IPV6
-        return None if assigned and address.is_global and not address.is_multicast else f"{address} is not public"
+        return None if assigned and address.is_global and not address.is_multicast else "address_not_public"
 
     def _trusts(self, host: str) -> bool:
         return any(host == allowed or (allowed.startswith(".") and host.endswith(allowed)) for allowed in self.hosts)

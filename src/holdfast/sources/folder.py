@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from holdfast.content import file_missing, not_a_file, translate_os_errors
+from holdfast.errors import Permanent, Transient
 from holdfast.sources import errors
 from holdfast.sources.folder_limits import NO_LIMITS, FolderLimits, ResolvedLimits, is_own_name
 from holdfast.sources.gitignore import DEFAULT_PATTERNS, GIT_FILE, OWN_FILE, IgnoreFile, IgnoreRules
@@ -171,7 +172,7 @@ def open_found(root: Path, relative: str, limits: FolderLimits = NO_LIMITS) -> I
         before = _require_regular(file)
         yield OpenFile(file, before)
         if _require_regular(file) != before:
-            raise errors.file_changed()
+            raise Transient("file_changed")
 
 
 def to_displayable(path: str) -> str:
@@ -301,14 +302,12 @@ def _open_root(root: Path, resolved: ResolvedLimits) -> int:
 def _open_folder(root: Path) -> int:
     try:
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise errors.folder_missing() from None
     except (NotADirectoryError, ValueError):
-        raise errors.not_a_folder() from None
+        raise Permanent("not_a_folder", params={"folder": str(root)}) from None
     except PermissionError:
-        raise errors.folder_not_permitted() from None
-    except OSError:
-        raise errors.folder_missing() from None
+        raise Permanent("folder_not_permitted", params={"folder": str(root)}) from None
+    except OSError:  # missing, or on a drive that fails
+        raise Transient("folder_missing", params={"folder": str(root)}) from None
 
 
 def _open_file(name: str, folder: int) -> int:

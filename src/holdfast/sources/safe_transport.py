@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpcore2
 
+from holdfast.errors import Permanent
 from holdfast.sources import errors
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ class Deadline:
         self._end = time.monotonic() + self.seconds
 
     def seconds_left(self) -> float:
-        """Return the remaining seconds; raise `too_slow` if there are none."""
+        """Return the remaining seconds; raise `response_too_slow` if there are none."""
         left = self._end - time.monotonic()
         if left <= 0:
-            raise errors.fetch_too_slow(self.seconds)
+            raise errors.response_too_slow(self.seconds)
         return left
 
 
@@ -112,7 +113,7 @@ class SafeBackend(httpcore2.NetworkBackend):
         try:
             found = answers.get(timeout=self._deadline.seconds_left())
         except Empty:
-            raise errors.fetch_too_slow(self._deadline.seconds) from None
+            raise errors.response_too_slow(self._deadline.seconds) from None
         if found is None:
             raise errors.unknown_host(host)
         return found
@@ -197,12 +198,12 @@ def _translate_network_errors(host: str, deadline: Deadline) -> Iterator[None]:
     try:
         yield
     except httpcore2.TimeoutException:
-        raise errors.fetch_too_slow(deadline.seconds) from None
+        raise errors.response_too_slow(deadline.seconds) from None
     except httpcore2.NetworkError as error:
         deadline.seconds_left()
         cause = error.args[0] if error.args else None  # httpcore2 stores the cause here and clears `__cause__`
         broken_off = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
         refused = isinstance(cause, ssl.SSLError) and not broken_off
-        raise errors.tls_failed(host) if refused else errors.unreachable(host) from None
+        raise Permanent("tls_failed", params={"host": host}) if refused else errors.unreachable(host) from None
     except httpcore2.ProtocolError:
         raise errors.invalid_response(host) from None

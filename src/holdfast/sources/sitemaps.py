@@ -102,7 +102,7 @@ class _SitemapExpander:
 
     def run(self) -> Expansion:
         if not self._is_allowed(self.first):
-            raise errors.robots_refuse()
+            raise Permanent("robots_refuse")
         lists: deque[tuple[Url, int]] = deque([(self.first, 1)])
         seen = {self.first}
         while lists:

@@ -17,7 +17,7 @@ import idna
 from holdfast.sources import errors
 
 PORTS = {"http": 80, "https": 443}
-LONGEST = 4096
+LONGEST = 4096  # also in the text `why.url_too_long`
 FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\]")
 LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 HOST_LENGTH = 253
@@ -46,20 +46,20 @@ class Url:
         """Parse an address from a user or a server; raise `Permanent` if it is invalid."""
         text = text.strip()
         if len(text) > LONGEST:
-            raise errors.bad_url(f"has more than {LONGEST} characters")
+            raise errors.bad_url("url_too_long")
         if FORBIDDEN.search(text):
-            raise errors.bad_url("holds a blank, a backslash or a control character")
+            raise errors.bad_url("url_characters")
         try:
             parts = urlsplit(text)
             port = parts.port
         except ValueError:
-            raise errors.bad_url("is not written as one") from None
+            raise errors.bad_url("url_form") from None
         if parts.scheme not in PORTS:
-            raise errors.bad_url("does not begin with http:// or https://")
+            raise errors.bad_url("url_scheme")
         if "@" in parts.netloc:
-            raise errors.bad_url("holds a user name or a password, which would be segments and shown")
+            raise errors.bad_url("url_user")
         if port == 0:
-            raise errors.bad_url("names port 0")
+            raise errors.bad_url("url_port")
         return cls(
             scheme=parts.scheme,
             host=_host(parts.netloc),
@@ -73,7 +73,7 @@ class Url:
         try:
             return Url.parse(urljoin(str(self), location.strip()))
         except ValueError:
-            raise errors.bad_url("is not written as one") from None
+            raise errors.bad_url("url_form") from None
 
     @property
     def authority(self) -> str:
@@ -95,7 +95,7 @@ def _host(netloc: str) -> str:
     if netloc.startswith("["):
         inside, bracket, behind = netloc[1:].partition("]")
         if not bracket or (behind and not behind.startswith(":")):
-            raise errors.bad_url("has a host that is not written as one")
+            raise errors.bad_url("url_host")
         return _ipv6(inside)
     return normalize_host(netloc.partition(":")[0])
 
@@ -109,7 +109,7 @@ def normalize_host(name: str) -> str:
     if NUMBER.fullmatch(labels[-1]):
         return _ipv4(name)
     if len(name) > HOST_LENGTH or not all(LABEL.fullmatch(label) for label in labels):
-        raise errors.bad_url("has a host that is not written as one")
+        raise errors.bad_url("url_host")
     return name
 
 
@@ -117,7 +117,7 @@ def _in_ascii(name: str) -> str:
     try:
         return idna.encode(name, uts46=True).decode("ascii").removesuffix(".")
     except ValueError:  # base of the errors of idna
-        raise errors.bad_url("has a host that no name can be") from None
+        raise errors.bad_url("url_host") from None
 
 
 def _ipv4(text: str) -> str:
@@ -125,16 +125,16 @@ def _ipv4(text: str) -> str:
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
-        raise errors.bad_url("has a number for a host that is not written as 192.0.2.1") from None
+        raise errors.bad_url("url_number_host") from None
 
 
 def _ipv6(text: str) -> str:
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
-        raise errors.bad_url("has brackets without an IPv6 address") from None
+        raise errors.bad_url("url_ipv6") from None
     if address.scope_id:
-        raise errors.bad_url("names an interface of this machine")
+        raise errors.bad_url("url_interface")
     return address.compressed
 
 

@@ -100,7 +100,7 @@ def _reports(root: Path, stop: Event) -> Iterator[Iterable[tuple[Any, str]]]:
 
 
 def _is_relevant(root: Path, path: str, ignoring: IgnoreRules) -> bool:
-    """Return whether a scan would look at the path, judging by the rules without reading ignore files."""
+    """Return whether a scan would include the path, by the rules alone, without the ignore files."""
     below = os.path.relpath(path, root)
     parts = [] if below == "." else below.split("/")
     if not ALWAYS_IGNORED.isdisjoint(parts):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from holdfast.content import HEAD_BYTES, MIB, SIGNATURES, is_text
+from holdfast.errors import Permanent, Transient
 from holdfast.sources import errors
 from holdfast.sources.address_policy import PUBLIC_ONLY, Reach
 from holdfast.sources.gunzip import BadGzip, decompress, join_limited
@@ -113,7 +114,7 @@ def fetch(
             if response.status not in REDIRECTS or "location" not in headers:
                 return _build_page(here, known, response, headers, limits)
         here = here.join(_decode_location(headers["location"]))
-    raise errors.too_many_redirects(limits.redirects)
+    raise Permanent("too_many_redirects", params={"most": str(limits.redirects)})
 
 
 def _build_page(
@@ -124,7 +125,7 @@ def _build_page(
     _check_status(here, response.status, headers)
     mime, charset = _parse_content_type(headers.get("content-type", ""))
     if mime.startswith(NON_TEXT_MIMES):
-        raise errors.unsupported_media_type(mime)
+        raise Permanent("unsupported_page_type", params={"mime": mime})
     body = _body(here, response.iter_stream(), headers, limits.bytes)
     return FetchedPage(
         url=str(here),
@@ -139,13 +140,15 @@ def _build_page(
 def _check_status(here: Url, status: int, headers: dict[str, str]) -> None:
     if status in OK_STATUSES:
         return
+    params = {"host": here.host, "status": str(status)}
     if status in GONE:
-        raise errors.page_gone(status)
+        raise Permanent("page_gone", params=params)
     if status in FORBIDDEN:
-        raise errors.page_forbidden(status)
+        raise Permanent("page_forbidden", params=params)
     if status in BUSY or status >= SERVER_ERRORS:
-        raise errors.server_busy(status, parse_retry_after(headers.get("retry-after", ""), datetime.now(UTC)))
-    raise errors.page_refused(status) if status >= CLIENT_ERRORS else errors.invalid_response(here.host)
+        wait = parse_retry_after(headers.get("retry-after", ""), datetime.now(UTC))
+        raise Transient("server_busy", params=params, retry_after=wait)
+    raise Permanent("page_refused", params=params) if status >= CLIENT_ERRORS else errors.invalid_response(here.host)
 
 
 def _body(here: Url, pieces: Iterable[bytes], headers: dict[str, str], most: int) -> bytes:

@@ -49,7 +49,7 @@ def inspect_zip(path: Path, limits: ReadLimits) -> FileFormat:
         with BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             if len(entries) > MOST_ENTRIES:
-                raise errors.unpacks_too_large(limits.expanded)
+                raise errors.unpacked_too_large(limits.expanded)
             _check_places(entries, file)
             _check_sizes(entries, limits)
             for entry in entries:
@@ -78,7 +78,7 @@ def _check_sizes(entries: list[zipfile.ZipInfo], limits: ReadLimits) -> None:
         for entry in entries
     )
     if swollen or sum(entry.file_size for entry in entries) > limits.expanded:
-        raise errors.unpacks_too_large(limits.expanded)
+        raise errors.unpacked_too_large(limits.expanded)
 
 
 def _check_content(entry: zipfile.ZipInfo, file: BinaryIO) -> None:

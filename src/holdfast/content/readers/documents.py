@@ -31,7 +31,7 @@ from holdfast.content.readers.main_part import extract_main_part
 from holdfast.content.readers.ole import is_intact, pad_to_fat
 from holdfast.content.readers.pdf_pages import page_starts
 from holdfast.content.readers.plain import encoding_warnings
-from holdfast.errors import Permanent
+from holdfast.errors import Permanent, Transient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,13 +108,13 @@ class _KreuzbergReader:
         """Find out whether the disk, PDFium or the file is at fault. Zip containers were checked before."""
         read_bytes(self.path, self.limits)  # raises if the disk is at fault
         if self.format == PDF and (fault := find_pdfium_fault()):
-            return errors.reader_broken("PDFium", fault)
+            return Transient("reader_broken", params={"library": "PDFium", "detail": fault})
         damaged = self.format == PDF or (self.format in COMPOUND and not _is_intact_ole(self.path))
         return _classify_error(error, self.limits, damaged=damaged)
 
     def _check_pages(self, count: int) -> None:
         if count > self.limits.pages:
-            raise errors.too_many_pages(count, self.limits.pages)
+            raise Permanent("too_many_pages", params={"pages": f"{count:,}", "most": f"{self.limits.pages:,}"})
 
     def _config(self, kreuzberg: Any) -> Any:
         slides = kreuzberg.PageConfig(insert_page_markers=True, marker_format=f"\n\n{MARKER}\n\n")
@@ -211,7 +211,7 @@ def _import_kreuzberg() -> Any:
     try:
         return import_module("kreuzberg")
     except ModuleNotFoundError:
-        raise errors.reader_missing() from None
+        raise Permanent("reader_missing") from None
 
 
 def _config(kreuzberg: Any, output: str) -> Any:
@@ -229,7 +229,7 @@ def _config(kreuzberg: Any, output: str) -> Any:
 def _classify_error(error: Exception, limits: ReadLimits, *, damaged: bool) -> Exception:
     """Classify an error by the message of kreuzberg. The message is not passed on: it may quote the file."""
     if LIMIT_MESSAGE.search(str(error)):
-        return errors.unpacks_too_large(limits.expanded)
+        return errors.unpacked_too_large(limits.expanded)
     if PROTECTION_MESSAGE.search(str(error)):
         return errors.encrypted()
     return errors.unreadable() if damaged else errors.reader_failed()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.content import errors
+from holdfast.errors import Permanent, Transient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +73,6 @@ def translate_os_errors() -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError):
         raise errors.file_missing() from None
     except PermissionError:
-        raise errors.not_permitted() from None
+        raise Permanent("not_permitted") from None
     except OSError as error:
-        raise errors.not_a_file() if error.errno == errno.ELOOP else errors.file_unavailable() from None
+        raise errors.not_a_file() if error.errno == errno.ELOOP else Transient("file_unavailable") from None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.content import errors
 from holdfast.content.readers.decoding import is_text
 from holdfast.content.readers.ole import root_names
+from holdfast.errors import Permanent
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -180,7 +181,7 @@ def identify_format(head: bytes, name: str) -> FileFormat:
     if extension == "pdf" and any(mark in head for mark in PDF_MARKS):
         return PDF
     if not is_text(head):
-        raise errors.unreadable() if extension in PARSED_EXTENSIONS else errors.unsupported_format("binary data")
+        raise errors.unreadable() if extension in PARSED_EXTENSIONS else Permanent("unsupported_format")
     return _identify_text(head, extension)
 
 
@@ -193,7 +194,7 @@ def identify_zip(names: Collection[str], mime: bytes) -> FileFormat:
             return format_
     if "META-INF/container.xml" in names:
         return EPUB
-    raise errors.unsupported_format("an archive")
+    raise Permanent("unsupported_archive")
 
 
 def identify_ole(file: BinaryIO, name: str) -> FileFormat:
@@ -206,7 +207,7 @@ def identify_ole(file: BinaryIO, name: str) -> FileFormat:
             return format_
     named = {"doc": DOC, "xls": XLS, "ppt": PPT, "pps": PPT, "msg": MSG}.get(_extension(name))
     if named is None:
-        raise errors.unsupported_format("an OLE container of an unknown program")
+        raise Permanent("unsupported_container")
     return named
 
 

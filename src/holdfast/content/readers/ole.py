@@ -111,7 +111,7 @@ class CompoundFile:
 
 
 def root_names(file: BinaryIO) -> frozenset[str]:
-    """Return the names of the streams and storages directly under the root, as far as they can be read."""
+    """Return the readable names of the streams and storages directly under the root."""
     entries: list[DirectoryEntry] = []
     with suppress(*DAMAGE_ERRORS):
         for entry in CompoundFile(file).entries():

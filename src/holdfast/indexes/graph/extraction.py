@@ -105,7 +105,7 @@ def build_prompt(text: str, headings: Sequence[str] = ()) -> Prompt:
 
 
 def parse_answer(answer: str) -> Extraction:
-    """Check an answer and return its usable part; ValueError says what is wrong with its form.
+    """Check an answer and return its usable part; raise ValueError with the reason if its form is wrong.
 
     Meaningless entries (no name, a relation to an unknown entity or to itself) are dropped: they do not justify a
     repair turn.

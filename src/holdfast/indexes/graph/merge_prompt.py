@@ -123,7 +123,7 @@ def build_prompt(name: str, texts: Iterable[str]) -> Prompt:
 
 
 def parse_answer(answer: str) -> str:
-    """Check an answer and return its description; ValueError says what is wrong."""
+    """Check an answer and return its description; raise ValueError with the reason if it has none."""
     body: dict[str, Any] = parse_object(answer)
     description = to_single_line(require_string(body, "description"), DESCRIPTION_LIMIT)
     if not description:

@@ -280,7 +280,7 @@ class MergingIndexer:
     def _base(self, task: Task) -> Base:
         base = self._catalogue.base(int(task.ticket.key.base))
         if base is None:
-            raise Permanent("unknown_base", "The base is not there any more; it has been deleted.")
+            raise Permanent("unknown_base", params={"base": task.ticket.key.base})
         return base
 
 

@@ -55,22 +55,12 @@ class QuestionsIndex(StoreIndex):
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         if base.settings.chat == NO_CHAT:
-            raise NotEnabled(
-                "questions_without_chat",
-                "Questions are written by a language model, and this base asks none: its chat is none.",
-            )
+            raise NotEnabled("questions_without_chat")
         if self._tools.speaker.chat_model is None:
-            raise NotEnabled(
-                "questions_without_model",
-                "Questions are written by a language model, and there is none; name an endpoint and its chat model in "
-                "the settings.",
-            )
+            raise NotEnabled("questions_without_model")
         embedder = self._embedders.for_base(base)
         if embedder.provider.embedding_model is None:
-            raise NotEnabled(
-                "questions_without_embedding",
-                "Questions are found by their meaning, and there is no embedding model; name one.",
-            )
+            raise NotEnabled("questions_without_embedding")
         return {
             "model": self._llm_calls.model,
             "questions": RECIPE,

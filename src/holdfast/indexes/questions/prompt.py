@@ -102,7 +102,7 @@ def build_prompt(text: str, headings: Sequence[str] = ()) -> Prompt:
 
 
 def parse_answer(answer: str, text: str) -> tuple[QuestionPair, ...]:
-    """Check an answer and return its usable pairs; ValueError says what is wrong with the whole.
+    """Check an answer and return its usable pairs; raise ValueError with the reason if the answer is unusable.
 
     A pair is dropped if it has no answer, is not a question, is not supported by the text, or repeats a question. If no
     question ends as one, the model misunderstood the task, and that is an error.

@@ -76,7 +76,7 @@ class CachedEmbedder:
         return f"{self.provider.embedding_model}@{self.provider.version}"
 
     def embed_query(self, recipe: int, text: str, length: int) -> Vector | None:
-        """Embed a query for the rows of a recipe, with this dimension; None if the text is empty of meaning.
+        """Embed a query for the rows of a recipe, with this dimension; None if the model finds no meaning in it.
 
         The base pays, once for each text. Raises a `WorkError` if the budget is spent, the provider is down or refuses
         the text, or the dimension differs; other channels can still be searched. Only a vector with the right dimension
@@ -94,13 +94,7 @@ class CachedEmbedder:
         answer = self.provider.charge_to(payer, QUERY).embed([text])
         for refusal in answer.refused.values():
             return None if refusal.code == EMPTY_TEXT else refusal
-        found = answer.vectors.shape[1]
-        if found != length:
-            raise Transient(
-                WRONG_DIMENSION,
-                f"The embedding model answers with {found} numbers now, and the vectors of this index have {length}. "
-                "The provider has another model under the same name. Set the one that made the index, or reindex it.",
-            )
+        require_dimension(answer, length)
         return answer.vectors[0] if answer.vectors[0].any() else None
 
     def embed(
@@ -164,11 +158,7 @@ def _lookups(keyed: Mapping[str, Sequence[TextToEmbed]]) -> Iterator[AnswerLooku
 def require_dimension(part: Embeddings, length: int | None) -> None:
     """Reject vectors with another dimension than those of the index, before any of them is stored."""
     if part.positions and length is not None and part.vectors.shape[1] != length:
-        raise Transient(
-            WRONG_DIMENSION,
-            f"The vectors have {part.vectors.shape[1]} numbers now, and those of this index {length}. If this "
-            "lasts, the provider has another model under the same name.",
-        )
+        raise Transient(WRONG_DIMENSION, params={"found": str(part.vectors.shape[1]), "expected": str(length)})
 
 
 def _vectors_by_key(keys: Sequence[str], part: Embeddings) -> dict[str, bytes]:

@@ -77,9 +77,7 @@ class VectorIndex(StoreIndex):
     def spec(self, base: Base) -> Mapping[str, Any]:
         embedder = self._embedders.for_base(base)
         if embedder.provider.embedding_model is None:
-            raise NotEnabled(
-                "no_embedding_model", "There is no embedding model; name one in the settings of the provider."
-            )
+            raise NotEnabled("no_embedding_model")
         return {"model": embedder.model, "dimension": embedder.provider.dimension, "version": VERSION}
 
     def prepare(self, works: Sequence[Work]) -> None:
@@ -180,27 +178,18 @@ class VectorIndex(StoreIndex):
         return {key[1]: self._prepared.pop(key) for key in keys if key in self._prepared}
 
     def _embed_query(self, recipe: Recipe, query: str) -> Vector | None:
-        """Embed a query; None if the text is empty of meaning, or the index has no vectors."""
+        """Embed a query; None if the model finds no meaning in it, or the index has no vectors."""
         length = self._store.dimension(recipe.id)
         if length is None:
             return None
         embedder = self._find_embedder(recipe)
         if embedder is None:
-            raise model_gone(json.loads(recipe.spec).get("model"))
+            model = json.loads(recipe.spec)["model"].rpartition("@")[0]
+            raise Permanent("embedding_model_gone", params={"model": model})
         return embedder.embed_query(recipe.id, query, length)
 
     def _find_embedder(self, recipe: Recipe) -> CachedEmbedder | None:
         return self._embedders.for_model(json.loads(recipe.spec).get("model"))
-
-
-def model_gone(model: str) -> Permanent:
-    name = model.rpartition("@")[0]
-    return Permanent(
-        "embedding_model_gone",
-        f"The index was made with the embedding model {name!r}, which this server does not have. Set "
-        "HOLDFAST_EMBEDDING_MODEL to it, or reindex the base with the model that is set.",
-        params={"model": name},
-    )
 
 
 def open_vector_store(database: Database, prefix: str = "vector") -> VectorStore:
