@@ -109,8 +109,10 @@ class HttpClient:
         try:
             yield
         except httpx2.HTTPError as error:
-            host = self._client.base_url.host
-            raise errors.StoreUnavailable("server_unreachable", host=host, detail=error) from error
+            detail = str(error) or type(error).__name__
+            raise errors.StoreUnavailable(
+                "server_unreachable", host=self._client.base_url.host, detail=detail
+            ) from error
 
 
 def quote_path_segment(name: str) -> str:
