@@ -1,7 +1,8 @@
 """Tools for language models: the Model Context Protocol over stdio or HTTP.
 
-Tools that read are always offered; tools that add or delete only with `writes`. They call the operations of the
-service, like every interface. An error of a tool is JSON with the same code as over HTTP, after "Error executing tool".
+The server always offers the tools that read, and with `writes` also the tools that add or delete. They call the
+operations of the service, like every interface. An error of a tool is JSON with the same code as over HTTP, after
+"Error executing tool".
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from holdfast import __version__
 from holdfast.errors import Conflict, HoldfastError, Unauthorized
 from holdfast.extras import importing_extra
+from holdfast.messages import format_message
 from holdfast.service.client import Holdfast
 
 with importing_extra("mcp"):
@@ -37,8 +39,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INSTRUCTIONS = (
-    "Holdfast holds bases of documents. List the bases, search one of them, and open what a hit names: `document` and "
-    "`chunk` of a hit lead to the passage with what stands around it. Say which documents an answer rests on."
+    "Holdfast has bases of documents. List the bases, search one of them, and open the hits: `document` and `chunk` of "
+    "a hit identify its passage, and `read_passage` returns it with the text around it. Name the documents that "
+    "support your answer."
 )
 READ_ONLY = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 MUTATING = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
@@ -56,13 +59,13 @@ def run(
     writes: bool = False,
     port: int = 0,
 ) -> None:
-    """Serve a library over stdio until the client disconnects, or over HTTP on 127.0.0.1, on a port that it prints."""
+    """Serve a library over stdio until the client disconnects, or over HTTP on 127.0.0.1, and print the address."""
     with Holdfast(where, key=key) as library:
         server = make_server(library, writes=writes)
         if not http:
             server.run("stdio")
             return
-        from holdfast.api.listen import listen  # noqa: PLC0415 - needed for HTTP alone
+        from holdfast.api.listen import listen  # noqa: PLC0415 - only HTTP needs it
 
         with listen("127.0.0.1", port) as listening:
             address = f"http://127.0.0.1:{listening.getsockname()[1]}{HTTP_PATH}"
@@ -72,7 +75,7 @@ def run(
 
 def make_http_server(server: MCPServer[Any], **config: Any) -> uvicorn.Server:
     """Return an HTTP server for the tools, with the connection limits and deadlines of the API server."""
-    import uvicorn  # noqa: PLC0415 - needed for HTTP alone
+    import uvicorn  # noqa: PLC0415 - only HTTP needs it
 
     from holdfast.api.connections import ConnectionLimits, make_limited_protocol  # noqa: PLC0415
 
@@ -82,7 +85,7 @@ def make_http_server(server: MCPServer[Any], **config: Any) -> uvicorn.Server:
 
 
 def make_server(library: Holdfast, *, writes: bool = False) -> MCPServer[Any]:
-    """Return an MCP server with the tools of a library; with `writes`, also those that change documents."""
+    """Return an MCP server with the tools of a library; with `writes`, also the tools that change documents."""
     server = ToolServer("holdfast", instructions=INSTRUCTIONS, version=__version__)
     tools = McpTools(library)
     offered: dict[Callable[..., Any], ToolAnnotations] = dict.fromkeys(
@@ -106,9 +109,8 @@ class ToolServer(MCPServer[Any]):
             if not isinstance(error.__cause__, ValidationError):
                 raise
             wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.__cause__.errors()]
-            raise ToolError(
-                f"Error executing tool {name}: {_error_json('invalid_request', '; '.join(wrong))}"
-            ) from error
+            message = format_message("problem.invalid_request", {"detail": "; ".join(wrong)})
+            raise ToolError(f"Error executing tool {name}: {_error_json('invalid_request', message)}") from error
 
 
 class McpTools:
@@ -126,9 +128,9 @@ class McpTools:
         ]
 
     def search(self, base: str, query: str, context: Context[Any, Any], limit: int = 5) -> dict[str, Any]:
-        """Search a base for the passages that fit a question best: `hits`, each with its document, chunk and headings.
+        """Search a base. `hits` are the passages that match best, each with its document, chunk and headings.
 
-        `notices` names channels that could not be searched now, and why.
+        `notices` lists the channels that could not be searched, and why.
         """
         hits = self._service_for(context).asking.search(base, query, limit=max(1, min(limit, MAX_HITS)))
         return {
@@ -139,44 +141,46 @@ class McpTools:
     def read_document(
         self, base: str, document: int, context: Context[Any, Any], start: int = 0, length: int = 20_000
     ) -> dict[str, Any]:
-        """Read the text of a document, or a part of it; `following` says where the next part begins."""
+        """Read the text of a document, or a part of it. `following` is the start of the next part."""
         length = max(1, min(length, MAX_READ_CHARS))
         return _to_jsonable(self._service_for(context).documents.text(base, document, start=start, length=length))
 
     def read_passage(self, base: str, document: int, chunk: int, context: Context[Any, Any]) -> dict[str, Any]:
-        """Open the passage that a hit names, with what stands around it."""
+        """Read the passage of a hit with the text around it."""
         return _to_jsonable(self._service_for(context).documents.passage(base, document, chunk))
 
     def status(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
-        """Tell how a document stands: whether it can be searched, how far it is, why it waits, what went wrong."""
+        """Return the status of a document: whether search finds it, its progress, why it waits, and what failed."""
         return _to_jsonable(self._service_for(context).documents.get(base, document))
 
     def add_note(self, base: str, name: str, text: str, context: Context[Any, Any]) -> dict[str, Any]:
-        """Add a text under a name; the same name with another text is refused."""
+        """Add a text as a document. If the name exists, the setting `on_duplicate` of the base decides."""
         return _to_jsonable(self._service_for(context).documents.note(base, name, text))
 
     def add_url(self, base: str, address: str, context: Context[Any, Any]) -> dict[str, Any]:
-        """Add a page of the web, which is fetched and indexed."""
+        """Add a web page. Holdfast fetches and indexes it."""
         return _to_jsonable(self._service_for(context).documents.url(base, address))
 
     def retry_document(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
-        """Build what failed or is lacking of a document; of one that is being deleted, try the clean-up again."""
+        """Build what failed or is missing in a document. If the document is being deleted, retry the clean-up."""
         return _to_jsonable(self._service_for(context).documents.retry(base, document))
 
     def delete_document(self, base: str, document: int, context: Context[Any, Any]) -> dict[str, Any]:
-        """Delete a document with all below it; it cannot be brought back."""
+        """Delete a document, or a container with everything in it. This cannot be undone."""
         return _to_jsonable(self._service_for(context).documents.delete(base, document))
 
     def _service_for(self, context: Context[Any, Any]) -> Any:
-        """Return the operations with the rights of the caller: over HTTP, those of its key if keys exist."""
+        """Return the operations with the rights of the caller: over HTTP, the rights of its key if keys exist."""
         request = context.request_context.request
         library = self._library.local
         if request is None or library is None or not library.keys.any_created():
             return self._library
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        key = library.keys.verify(secret.strip()) if scheme.lower() == "bearer" else None
+        if scheme.lower() != "bearer":
+            raise Unauthorized("key_required")
+        key = library.keys.verify(secret.strip())
         if key is None:
-            raise Unauthorized("This library has keys; send one as `Authorization: Bearer hf_…`.")
+            raise Unauthorized("key_not_valid")
         return LocalService(library, key.caller)
 
 
@@ -191,9 +195,8 @@ def _report_errors(tool: Callable[P, T]) -> Callable[P, T]:
             raise ToolError(_error_json(error.code, str(error), **_error_details(error))) from error
         except Exception as error:
             log.exception("mcp.failed tool=%s", tool.__name__)
-            raise ToolError(
-                _error_json("internal_error", "An unexpected error; the log of the server has it.")
-            ) from error
+            failure = HoldfastError("tool_failed", tool=tool.__name__)
+            raise ToolError(_error_json(failure.code, str(failure), **_error_details(failure))) from error
 
     return call
 

@@ -289,5 +289,5 @@ def test_the_commands_work_against_a_server(home: Path, tmp_path: Path) -> None:
         ran = holdfast(home, "reindex", 1)
         assert ran.stdout == "1\tbuoys.md\tready\t\n"
         assert ESCAPE not in ran.stdout + ran.stderr
-    assert "does not answer" in asked("ls", end=75)["error"]["message"]
+    assert "does not respond" in asked("ls", end=75)["error"]["message"]
     assert not (tmp_path / "elsewhere").exists()

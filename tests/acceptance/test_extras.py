@@ -138,7 +138,7 @@ def test_without_extras_every_entry_point_names_the_extra_to_install(
 
 def test_the_client_extra_can_call_a_server(install: Callable[[str], Path], tmp_path: Path) -> None:
     done = _run(install("client") / "holdfast", "--at", NOBODY, "ls", home=tmp_path)
-    assert "does not answer" in done.stderr
+    assert "does not respond" in done.stderr
 
 
 def test_the_documents_extra_can_index_and_search(install: Callable[[str], Path], tmp_path: Path) -> None:

@@ -117,7 +117,10 @@ def test_an_index_from_another_package_is_built_searched_and_offered(server: Ser
     assert 'data-channel="backwards"' in page
     told = server.http.post("/bases/sea/search", json={"query": "x", "channels": ["sideways"]})
     assert told.status_code == 422
-    assert "There is no channel 'sideways'; there are fulltext, vector, questions, graph, backwards." in told.text
+    assert told.json()["subcode"] == "unknown_channel"
+    assert told.json()["detail"] == (
+        "No search channel named 'sideways'. Choose one of: fulltext, vector, questions, graph, backwards."
+    )
     server.http.delete(f"/bases/sea/documents/{document}").raise_for_status()
     assert found() == []
 

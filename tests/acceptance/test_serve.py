@@ -90,7 +90,7 @@ def test_a_server_on_a_public_address_does_not_start_without_a_key(home: Path) -
     refused = Serving(home, "--host", "0.0.0.0")  # noqa: S104 - the test checks that this is refused
     assert refused.address == ""
     said = "".join(refused.errors)
-    assert "open to everybody" in said
+    assert "The server on '0.0.0.0' needs an API key for every request" in said
     assert "keys create admin --scope admin\n" in said  # the part before it contains the path of this library
     assert refused.end() != 0
 

@@ -245,6 +245,7 @@ def test_a_key_gives_access_only_to_its_scope_and_its_bases(shared: HttpSite) ->
 def test_an_unknown_host_header_is_refused_to_prevent_dns_rebinding(site: HttpSite, host: str) -> None:
     answer = site.http.get("/bases", headers={"Host": host})
     assert (answer.status_code, problem(answer)["code"]) == (421, "wrong_host")
+    assert "add the name to HOLDFAST_HOSTS and restart the server" in problem(answer)["detail"]
 
 
 FOREIGN = [
@@ -270,8 +271,10 @@ def test_requests_need_a_key_after_the_first_key_exists_and_a_wrong_key_is_refus
     assert site.http.get("/bases").status_code == 200
     wrong = site.http.get("/bases", headers={"Authorization": "Bearer hf_no"})
     assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, 'Bearer realm="holdfast"')
+    assert (problem(wrong)["code"], problem(wrong)["subcode"]) == ("unauthorized", "key_not_valid")
     key = site.key("read")
-    assert site.http.get("/bases").status_code == 401
+    missing = problem(site.http.get("/bases"))
+    assert (missing["status"], missing["code"], missing["subcode"]) == (401, "unauthorized", "key_required")
     assert site.http.get("/bases", headers=key).status_code == 200
     assert site.http.get("/bases", headers={b"Authorization": "Bearer ключ".encode()}).status_code == 401
 
@@ -316,7 +319,7 @@ def test_a_repeated_request_for_a_key_creates_one_key_and_hides_the_secret(site:
     assert (first.status_code, again.status_code) == (201, 201)
     assert (again.json()["key"]["id"], again.headers["Idempotency-Replayed"]) == (first.json()["key"]["id"], "true")
     assert (first.json()["note"], again.json()["secret"]) == (None, None)
-    assert "shown again" in again.json()["note"]
+    assert "Only the first response contained the secret." in again.json()["note"]
     assert [one["name"] for one in site.http.get("/keys", headers=admin).json()] == ["operator", "reports"]
     with site.rig.store.database.reading() as tx:
         ((kept,),) = tx.run_sql("SELECT body FROM access_repeats WHERE key = 'make-reports'")

@@ -190,6 +190,43 @@ def test_every_error_is_a_problem_document_with_a_code(site: HttpSite) -> None:
     assert told == [(status, code) for _, status, code in PROBLEMS]
 
 
+FIELD_ONLY = b'--edge\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--edge--\r\n'
+FORM = "multipart/form-data"
+REJECTED: dict[str, tuple[int, str, str | None, dict[str, Any]]] = {
+    "The server cannot read a body of this content type here. Send the files as a form (`multipart/form-data`), or "
+    "send the bytes of one file and its name as `?name=`.": (415, "unsupported_media_type", None, {"content": b"x"}),
+    "The server cannot read the body of the request: Missing boundary in multipart. Correct the body and send it "
+    "again. Nothing was changed.": (
+        400, "bad_request", "malformed_body",
+        {"content": b"x", "headers": {"Content-Type": FORM}},
+    ),
+    "The form contains no file. Send each file as a part with a file name. Nothing was changed.": (
+        400, "bad_request", "form_without_files",
+        {"content": FIELD_ONLY, "headers": {"Content-Type": f"{FORM}; boundary=edge"}},
+    ),
+    "The form field 'metadata' is not valid JSON: Expecting property name enclosed in double quotes: line 1 column 2 "
+    "(char 1). Send a JSON object. Nothing was changed.": (
+        422, "bad_request", "metadata_not_json",
+        {"files": [("file", ("a.md", b"a"))], "data": {"metadata": "{"}},
+    ),
+    "The form field 'metadata' is JSON, but not an object. Send a JSON object with names and values. Nothing was "
+    "changed.": (
+        422, "bad_request", "metadata_not_an_object",
+        {"files": [("file", ("a.md", b"a"))], "data": {"metadata": "[1]"}},
+    ),
+    "The request is not valid: /query/priority: Input should be less than or equal to 9. Correct it and send it again. "
+    "Nothing was changed.": (422, "invalid_request", None, {"content": b"x", "params": {"name": "a", "priority": 10}}),
+}  # fmt: skip
+
+
+def test_a_rejected_upload_says_what_to_correct(site: HttpSite) -> None:
+    for sentence, (status, code, subcode, request) in REJECTED.items():
+        answer = site.http.post("/bases/shelf/documents", **request)
+        told = problem(answer)
+        assert (told["status"], told["code"], told["subcode"], told["detail"]) == (status, code, subcode, sentence)
+    assert site.http.get("/bases/shelf/documents").json()["items"] == []
+
+
 def test_a_body_over_the_limit_is_refused_during_the_upload(open_site: Callable[..., HttpSite]) -> None:
     site = open_site(upload_limit=1)
 
@@ -200,7 +237,8 @@ def test_a_body_over_the_limit_is_refused_during_the_upload(open_site: Callable[
     answer = site.http.post("/bases/shelf/documents", params={"name": "big"}, content=endless())  # type: ignore[arg-type]
     assert (answer.status_code, problem(answer)["code"]) == (413, "too_large")
     announced = site.http.post("/bases/shelf/documents", params={"name": "big"}, content=b"x" * 1_000_001)
-    assert problem(announced)["code"] == "too_large"
+    assert (problem(announced)["code"], problem(announced)["subcode"]) == ("too_large", "request_too_large")
+    assert problem(announced)["params"] == {"largest": "1000000"}
     assert site.http.get("/bases/shelf/documents").json()["items"] == []
 
 

@@ -545,8 +545,9 @@ def test_a_revoked_key_is_refused(rig: Rig) -> None:
 
 def test_an_unreachable_server_raises_store_unavailable(tmp_path: Path) -> None:
     far = RemoteService("http://127.0.0.1:1")
-    with pytest.raises(errors.StoreUnavailable, match="does not answer"):
+    with pytest.raises(errors.StoreUnavailable, match=r"The server at '127\.0\.0\.1' does not respond: ") as caught:
         far.bases.list()
+    assert (caught.value.code, caught.value.subcode) == ("database_unavailable", "server_unreachable")
     far.close()
 
 

@@ -451,10 +451,10 @@ def test_an_unknown_provider_or_language_is_refused_with_a_reason(settings: dict
 
 
 def test_languages_that_are_not_a_list_of_texts_are_refused() -> None:
-    with pytest.raises(BadRequest, match="cannot be read"):
-        replace_settings(BaseSettings(), {"languages": None})
-    with pytest.raises(BadRequest, match="cannot be read"):
-        replace_settings(BaseSettings(), {"languages": [["de"]]})
+    for languages in (None, [["de"]]):
+        with pytest.raises(BadRequest, match="The settings of the base are not valid: ") as refused:
+            replace_settings(BaseSettings(), {"languages": languages})
+        assert refused.value.subcode == "base_settings_not_valid"
 
 
 def test_providers_and_languages_can_be_set_on_the_command_line() -> None:

@@ -154,7 +154,11 @@ def test_an_error_has_the_same_code_as_over_http(
             assert told["message"]
             codes.append(told["code"])
         monkeypatch.setattr(library.asking, "search", lambda *_, **__: 1 // 0)
-        assert (await refuse(client, "search", base="sea", query="x"))["code"] == "internal_error"
+        assert await refuse(client, "search", base="sea", query="x") == {
+            "code": "internal_error",
+            "subcode": "tool_failed",
+            "message": "The tool 'search' failed with an unexpected error. The log of the server contains the cause.",
+        }
 
     with (
         serving(uvicorn.Server(uvicorn.Config(make_app(served), log_config=None, access_log=False))) as address,

@@ -18,7 +18,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 CODE = re.compile(r"[a-z][a-z0-9_]*")
 FAULT = "Fault"  # (code, params)
 KEYWORD = {"FailureRule", "StatusRule"}  # code="…"
-SECOND = {"RequestRejected"}  # (status, code)
+# Functions of the API that take a code at this position, or a subcode by name.
+CODE_POSITIONS = {"RequestRejected": 1, "_answer_and_close": 1, "build_problem_response": 2}
+NOT_PARAMETERS = {"subcode", "headers", "detail", "errors"}  # other arguments of these functions
 
 
 class Site(NamedTuple):
@@ -68,6 +70,8 @@ def sentences() -> list[str]:
             texts = call.args[:2]
         elif name in KEYWORD:
             texts = [one.value for one in call.keywords if one.arg == "message"]
+        elif name in CODE_POSITIONS:
+            texts = [*call.args[CODE_POSITIONS[name] :], *(one.value for one in call.keywords if one.arg == "detail")]
         else:
             continue
         if any(_is_sentence(text) for text in texts):
@@ -120,8 +124,10 @@ def _code(call: ast.Call) -> ast.expr | None:
     kind = error_classes().get(name)
     if name in KEYWORD:
         return next((one.value for one in call.keywords if one.arg == "code"), None)
-    if name in SECOND:
-        return call.args[1] if len(call.args) > 1 else None
+    if name in CODE_POSITIONS:
+        position = CODE_POSITIONS[name]
+        subcode = next((one.value for one in call.keywords if one.arg == "subcode"), None)
+        return subcode or (call.args[position] if len(call.args) > position else None)
     if name == FAULT or (kind is not None and _takes_code(kind)):
         return call.args[0] if call.args else None
     return None
@@ -144,6 +150,8 @@ def _params(call: ast.Call) -> frozenset[str] | None:
     if _name(call) in KEYWORD or any(one.arg is None for one in call.keywords):
         return None
     named = {one.arg: one.value for one in call.keywords if one.arg}
+    if _name(call) in CODE_POSITIONS:
+        named = {name: value for name, value in named.items() if name not in NOT_PARAMETERS}
     mapping = named.pop("params", call.args[1] if _name(call) == FAULT and len(call.args) > 1 else None)
     if mapping is not None and not isinstance(mapping, ast.Dict):
         return None

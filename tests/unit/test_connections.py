@@ -93,8 +93,12 @@ class Transport:
 
     @property
     def answer(self) -> tuple[int, str]:
-        head, _, body = self.written.partition(b"\r\n\r\n")
-        return int(head.split()[1]), json.loads(body)["code"]
+        return int(self.written.split()[1]), self.problem["code"]
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        problem: dict[str, Any] = json.loads(self.written.partition(b"\r\n\r\n")[2])
+        return problem
 
 
 class Server:
@@ -132,6 +136,10 @@ def test_a_request_head_that_is_incomplete_at_the_deadline_is_answered_with_408(
     server.clock.advance(1)
     assert transport.is_closing()
     assert transport.answer == (408, "request_too_slow")
+    assert (transport.problem["subcode"], transport.problem["params"]) == (
+        "request_head_too_slow",
+        {"seconds": f"{HEAD:g}"},
+    )
 
 
 def test_a_connection_that_sends_nothing_is_closed_without_an_answer(server: Server) -> None:
@@ -147,6 +155,10 @@ def test_a_body_that_makes_no_progress_is_answered_with_408(server: Server) -> N
     server.clock.advance(1)
     assert transport.closed
     assert transport.answer == (408, "request_too_slow")
+    assert transport.problem["detail"] == (
+        f"The server received less than {BYTES} bytes of the body in {BODY:g} seconds and closed the connection. Send "
+        "the request again."
+    )
 
 
 def test_an_upload_that_makes_progress_has_no_time_limit(server: Server) -> None:
@@ -231,10 +243,12 @@ def test_streams_are_limited_by_key_and_by_process() -> None:
     held = [streams.reserve(key) for key in (1, 1, 2, 2, None)]
     for one in held:
         one.__enter__()
-    for key, reason in ((1, "This key has 2"), (3, "The server has 5"), (None, "The server has 5")):
-        with pytest.raises(RequestRejected, match=reason) as refused, streams.reserve(key):
+    server_full = ("", {"limit": "5"})
+    for key, reason in ((1, ("too_many_streams_of_key", {"limit": "2"})), (3, server_full), (None, server_full)):
+        with pytest.raises(RequestRejected) as refused, streams.reserve(key):
             pass
         assert (refused.value.status_code, refused.value.code) == (429, "too_many_streams")
+        assert (refused.value.subcode, refused.value.params) == reason
         assert refused.value.headers is not None
         assert int(refused.value.headers["Retry-After"]) > 0
     held[0].__exit__(None, None, None)

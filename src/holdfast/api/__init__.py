@@ -1,3 +1,3 @@
-"""The HTTP API: `/api/v1`, one module a resource, each a thin coat over `holdfast.service`."""
+"""The HTTP API under `/api/v1`. Each module has the routes of one resource and calls `holdfast.service`."""
 
-PROBLEM_JSON = "application/problem+json"  # the media type of every error, as in RFC 9457
+PROBLEM_JSON = "application/problem+json"  # the media type of every error (RFC 9457)

@@ -1,4 +1,4 @@
-"""`/keys` and `/webhooks`: the routes whose responses contain a secret."""
+"""The routes of `/keys` and `/webhooks` whose responses contain a secret."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class CreateWebhookRequest(RequestBody):
 
 
 class SecretResponse(BaseModel):
-    """A secret that is shown once."""
+    """A response with a secret that the server shows only once."""
 
-    secret: str | None = Field(description="null in the answer to a repeated request")
-    note: str | None = Field(default=None, description="why there is no secret")
+    secret: str | None = Field(description="null in the response to a repeated request.")
+    note: str | None = Field(default=None, description="The reason if there is no secret.")
 
 
 class CreateKeyResponse(SecretResponse):
@@ -48,9 +48,10 @@ class WebhookSecretResponse(SecretResponse):
 
 @keys.post("", status_code=status.HTTP_201_CREATED)
 def create_key(service: Service, key: CreateKeyRequest) -> CreateKeyResponse:
-    """Create a key. Only this response contains its secret. From the first key on, every request needs one.
+    """Create a key. Only this response contains its secret. After the first key, every request needs a key.
 
-    A repeat with the same `Idempotency-Key` creates no second key: it names the first one, without its secret.
+    A repeated request with the same `Idempotency-Key` creates no second key: it returns the first key without its
+    secret.
     """
     created = service.keys.create(key.name, key.scope, bases=key.bases, days=key.days)
     return CreateKeyResponse(key=created.key, secret=created.secret)
@@ -65,6 +66,6 @@ def create_webhook(service: Service, webhook: CreateWebhookRequest) -> WebhookSe
 
 @webhooks.post("/{webhook}:rotate")
 def rotate_secret(service: Service, webhook: WebhookId) -> WebhookSecretResponse:
-    """Replace the secret; for one day the old secret also signs."""
+    """Replace the secret of a webhook. For one day, messages are signed with both the old and the new secret."""
     rotated = service.webhooks.rotate(webhook)
     return WebhookSecretResponse(webhook=rotated.webhook, secret=rotated.secret)

@@ -1,4 +1,4 @@
-"""The application: all routes, their middleware and their description."""
+"""Builds the application: all routes, the middleware and the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -58,21 +58,21 @@ MEGABYTE = 1_000_000
 
 # Error responses that any route may return.
 PROBLEM_DESCRIPTIONS = {
-    "400": "the body is not what it says it is",
-    "401": "a key is needed, or this one is wrong",
-    "402": "the budget of the base is spent",
-    "403": "the key does not allow this, or the request comes from another site",
-    "404": "there is no such thing, or the key may not see it",
-    "409": "something stands in the way, and is named",
-    "412": "it has changed meanwhile",
-    "413": "the request is too large",
-    "415": "the body is of a kind that is not read here",
-    "421": "the server does not answer to this name",
-    "422": "the request cannot be read",
-    "429": "as much as is allowed was done; ask again later",
-    "502": "a provider failed",
-    "503": "not now; ask again soon",
-    "507": "the disk is full",
+    "400": "The body is malformed.",
+    "401": "The API key is missing or not valid.",
+    "402": "The budget of the base is spent.",
+    "403": "The API key does not permit this, or the request comes from another web site.",
+    "404": "The object does not exist, or the API key may not see it.",
+    "409": "The current state does not allow this; a conflict names the job or the document.",
+    "412": "The document has changed.",
+    "413": "The request is too large.",
+    "415": "The content type of the body is not supported.",
+    "421": "The server does not accept requests for this host.",
+    "422": "The request is not valid.",
+    "429": "A limit is reached; retry later.",
+    "502": "A provider failed.",
+    "503": "Temporarily unavailable; retry soon.",
+    "507": "The disk is full.",
 }
 
 
@@ -116,7 +116,7 @@ def make_app(served: ServerState) -> FastAPI:
 
 @cache
 def _build_routes() -> list[BaseRoute]:
-    """Return all routes. They are the same for every application of a process and slow to create."""
+    """Return all routes. They are cached, because they are slow to create and the same for every application."""
     app = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
     api = APIRouter(prefix=API_PREFIX)
     for router in ROUTERS:
@@ -131,7 +131,7 @@ def _operation_id(route: APIRoute) -> str:
 
 
 def _build_openapi(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI description, with examples and the problem responses of every route."""
+    """Return the OpenAPI description with examples, and with the problem responses of every route."""
     if app.openapi_schema is None:
         described = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         schemas = described["components"]["schemas"]

@@ -1,4 +1,4 @@
-"""`/bases/{base}/archive` and `/archives`: a base as one file."""
+"""The routes of `/bases/{base}/archive` and `/archives`: export and restore a base as one file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BLOCK_BYTES = 1 << 16
 def export_base(
     service: Service,
     base: BaseName,
-    memos: Annotated[bool, Query(description="also answers that were paid for")] = True,
+    memos: Annotated[bool, Query(description="Also export the paid answers.")] = True,
 ) -> StreamingResponse:
     """Return a base with its documents and settings as one file."""
     file = SpooledTemporaryFile(max_size=MAX_BYTES_IN_MEMORY)  # noqa: SIM115 - the response closes it
@@ -63,9 +63,11 @@ async def restore_base(
     service: Service,
     request: Request,
     response: Response,
-    name: Annotated[str | None, Query(min_length=1, max_length=200, description="of the base; else as before")] = None,
+    name: Annotated[
+        str | None, Query(min_length=1, max_length=200, description="Name of the new base; default: as in the archive.")
+    ] = None,
 ) -> RestoredBase:
-    """Create a base from an archive; its documents are indexed again with the paid answers of the archive."""
+    """Create a base from an archive. Its documents are indexed again, with the paid answers of the archive."""
     async with spool_body(request) as file:
         restored = await run_in_threadpool(partial(service.archives.restore, file, name=name))
     response.headers["Location"] = base_path(restored.base)

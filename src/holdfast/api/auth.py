@@ -1,7 +1,7 @@
-"""The key of a request, and the service with the rights of its caller.
+"""Authenticates a request by its API key, and opens the service with the rights of the caller.
 
 A server on this machine needs no key until the first key is created. A request without a valid key gets the same
-response whatever it asks for.
+response for every route.
 """
 
 from __future__ import annotations
@@ -35,14 +35,12 @@ def get_stream_limits(request: Request) -> StreamLimits:
 
 
 def authenticate(request: Request) -> Caller:
-    """Return the caller; raise if a key is needed and missing, or if the key is not valid."""
+    """Return the caller. Raise if a required key is missing, or if the key is not valid."""
     secret = _read_secret(request)
     if secret is None:
         if key_required(request):
             raise RequestRejected(
-                HTTPStatus.UNAUTHORIZED,
-                "This server needs a key. Send it as `Authorization: Bearer hf_…` or as `X-API-Key`.",
-                headers=CHALLENGE_HEADER,
+                HTTPStatus.UNAUTHORIZED, "unauthorized", subcode="key_required", headers=CHALLENGE_HEADER
             )
         return KEYLESS_CALLER
     key = get_server_state(request).library.keys.verify(secret)
@@ -52,7 +50,7 @@ def authenticate(request: Request) -> Caller:
 
 
 def find_valid_key(request: Request) -> StoredKey | None:
-    """Return the key of a request if it is valid."""
+    """Return the key of a request; None if it has none, or if its key is not valid."""
     secret = _read_secret(request)
     return None if secret is None else get_server_state(request).library.keys.verify(secret)
 
@@ -63,16 +61,17 @@ def key_required(request: Request) -> bool:
 
 
 def unknown_key(cookie: str | None = None) -> RequestRejected:
-    """Return the response to a key that is not valid; with `cookie`, it also removes the cookie."""
+    """Return the error for a key that is not valid. `cookie` is a `Set-Cookie` header that deletes the key."""
     return RequestRejected(
         HTTPStatus.UNAUTHORIZED,
-        "This key is not known, was revoked or has expired. Make a new one with `holdfast keys create`.",
+        "unauthorized",
+        subcode="key_not_valid",
         headers=CHALLENGE_HEADER if cookie is None else CHALLENGE_HEADER | {"Set-Cookie": cookie},
     )
 
 
 def clear_cookie_header(request: Request) -> str:
-    """Return the header that makes a browser delete the key."""
+    """Return the `Set-Cookie` header that makes a browser delete the key."""
     response = Response()
     response.delete_cookie(KEY_COOKIE, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return response.headers["Set-Cookie"]
@@ -87,7 +86,7 @@ Service = Annotated[LocalService, Depends(open_service)]
 
 
 def _read_secret(request: Request) -> str | None:
-    """Return the key of a request, also one in a wrong format.
+    """Return the key of a request without checking its format.
 
     A header wins over the cookie. A server that needs no key ignores the cookie: browsers send cookies to every port of
     a host, so it may belong to another server.

@@ -1,4 +1,4 @@
-"""`/bases`: collections of documents that are searched together."""
+"""The routes of `/bases`: collections of documents that are searched together."""
 
 from __future__ import annotations
 
@@ -22,21 +22,31 @@ BaseName = Annotated[str, Path(**PATH_PARAMS["base"].limits)]
 class BaseSettingsBody(RequestBody):
     """Settings of a base. A setting that is left out keeps its value."""
 
-    indexes: list[str] | None = Field(None, description="which indexes its documents have", max_length=50)
-    chunk_size: int | None = Field(None, description="tokens of a chunk, at most")
-    chunk_overlap: int | None = Field(None, description="tokens that a chunk repeats of the one before")
-    missing_share: float | None = Field(None, description="share of chunks that an index may lack and still be served")
-    tenant: str | None = Field(None, description="bases of one tenant share paid answers", max_length=200)
-    budget_tokens: int | None = Field(None, description="tokens that the base may spend; null: any number")
-    jobs_per_day: int | None = Field(None, description="jobs that it may start in a day; null: any number")
-    auto_index: bool | None = Field(None, description="whether what is added is indexed at once")
-    on_duplicate: OnDuplicate | None = Field(None, description="what becomes of a name or content that is there")
-    embedding: str | None = Field(None, description="who embeds: auto, or offline for this machine", max_length=50)
-    chat: str | None = Field(None, description="which language model is asked: auto, or none", max_length=50)
-    languages: list[str] | None = Field(None, description="of its documents, as in de; none: any", max_length=200)
+    indexes: list[str] | None = Field(
+        None, description="Indexes of its documents, for example `vector`.", max_length=50
+    )
+    chunk_size: int | None = Field(None, description="Maximum number of tokens in a chunk.")
+    chunk_overlap: int | None = Field(None, description="Tokens that a chunk repeats from the previous chunk.")
+    missing_share: float | None = Field(
+        None, description="Share of chunks, from 0 to 1, that may be missing in an index that search uses."
+    )
+    tenant: str | None = Field(None, description="Bases of one tenant share paid answers.", max_length=200)
+    budget_tokens: int | None = Field(None, description="Tokens that the base may spend; null: no limit.")
+    jobs_per_day: int | None = Field(None, description="Jobs that the base may start per day; null: no limit.")
+    auto_index: bool | None = Field(None, description="Index new documents immediately.")
+    on_duplicate: OnDuplicate | None = Field(
+        None, description="What to do with an upload whose name or content already exists."
+    )
+    embedding: str | None = Field(
+        None, description="Embedding model: `auto`, or `offline` for the model on this machine.", max_length=50
+    )
+    chat: str | None = Field(None, description="Language model: `auto` or `none`.", max_length=50)
+    languages: list[str] | None = Field(
+        None, description="Languages of its documents, for example `de`; empty: any.", max_length=200
+    )
 
     def to_settings(self) -> dict[str, Any]:
-        """Return the settings that were sent; null counts only where it means "no limit"."""
+        """Return the settings in the request. Null is ignored unless it means "no limit"."""
         given = self.model_dump(exclude_unset=True, exclude={"name"})
         return {
             key: value for key, value in given.items() if value is not None or key in ("budget_tokens", "jobs_per_day")
@@ -50,9 +60,9 @@ class CreateBaseRequest(BaseSettingsBody):
 
 
 class UpdateBaseRequest(BaseSettingsBody):
-    """Changes of a base."""
+    """Changes to a base."""
 
-    name: str | None = Field(None, min_length=1, max_length=200, description="another name")
+    name: str | None = Field(None, min_length=1, max_length=200, description="New name of the base.")
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
@@ -65,7 +75,7 @@ def create_base(service: Service, base: CreateBaseRequest, response: Response) -
 
 @router.patch("/{base}")
 def change_base(service: Service, base: BaseName, changes: UpdateBaseRequest) -> Base:
-    """Change settings or the name of a base; documents follow in the background and stay searchable."""
+    """Change the settings or the name of a base. Documents are updated in the background and stay searchable."""
     settings = changes.to_settings()
     if settings:
         return service.bases.change(base, to=changes.name, **settings)

@@ -1,4 +1,4 @@
-"""`/bases/{base}/cards/export`: study cards as a file."""
+"""The route of `/bases/{base}/cards/export`: study cards as a file."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Connections of the server: how many there are, and how long a client may take to send a request.
+"""Limits the connections of the server, and the time that a client may take to send a request.
 
 uvicorn has no deadline for the first request of a connection and none for bodies, and it accepts connections until no
 file descriptor is left. This protocol closes a connection whose request head is not complete within a fixed time, or
-whose body makes no progress; a slow upload that makes progress is never cut. It also keeps descriptors free for the
-database and for files: at the limit, the connection that has been silent for longest makes room for a new one, if it is
-idle or its body has stalled.
+whose body makes no progress; it never closes a slow upload that makes progress. It also keeps descriptors free for the
+database and for files: at the limit, it closes the connection that has been silent for longest to accept a new one, if
+that connection is idle or its body has stalled.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.api import PROBLEM_JSON
+from holdfast.messages import format_message
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 HEAD_SECONDS = 15.0  # for the whole head of a request, from its first byte or from the connection
 BODY_SECONDS = 30.0  # in each of these periods a body must grow by `BODY_BYTES`
 BODY_BYTES = 1024
-STALLED_SECONDS = 5.0  # a body without a byte for so long makes room for a new connection at the limit
+STALLED_SECONDS = 5.0  # at the limit, a connection whose body has been silent for so long may be closed
 RETRY_SECONDS = 2
-# A burst of connections holds more descriptors than are counted: asyncio accepts some in each turn of its loop, and
-# takes four turns to create, count, refuse and close one.
+# A burst of connections uses more descriptors than the limit counts: asyncio accepts some in each turn of its loop, and
+# needs four turns to create, count, refuse and close one.
 ACCEPTED_AT_ONCE = 8
 UNCOUNTED_CONNECTIONS = 4 * ACCEPTED_AT_ONCE
-# File descriptors that are not for counted connections: the database (two for each of 40 threads on SQLite), files,
-# pipes, providers, webhooks, and the connections that are not counted yet.
+# File descriptors that stay free for the database (two for each of 40 threads on SQLite), files, pipes, providers,
+# webhooks, and connections that are not counted yet.
 RESERVED_DESCRIPTORS, RESERVED_SHARE = 128 + UNCOUNTED_CONNECTIONS, 0.25
 MAX_CONNECTIONS = 10_000
 DESCRIPTORS_IF_UNLIMITED = 1 << 20
@@ -43,7 +44,7 @@ _connection_numbers = count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """How many connections there may be, and how long a request may take to arrive."""
+    """The maximum number of connections, and the deadlines for the parts of a request."""
 
     connections: int
     head_seconds: float = HEAD_SECONDS
@@ -64,11 +65,11 @@ def max_connections(descriptors: int) -> int:
 
 
 class Phase(Enum):
-    """What a connection is waiting for."""
+    """The part of a request that the server waits for."""
 
     HEAD = auto()
     BODY = auto()
-    NOTHING = auto()  # of the client: the server answers, or the connection is idle between two requests
+    NOTHING = auto()  # the server is responding, or the connection is idle between two requests
 
 
 class LimitedProtocol(H11Protocol):
@@ -83,23 +84,20 @@ class LimitedProtocol(H11Protocol):
         self.sequence = next(_connection_numbers)  # the order in which connections arrived
         self._received = 0  # bytes on this connection
         self._received_before = 0  # bytes when the current period began
-        self.last_received_at = self.loop.time()  # when the last byte arrived, or the connection
+        self.last_received_at = self.loop.time()  # time of the last byte; before the first, of the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection; at the limit a silent one makes room, or this one is refused."""
+        """Count the connection. At the limit, close a silent connection, or refuse this one."""
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections and not self._evict_silent_connection():
             self._answer_and_close(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "too_many_connections",
-                f"The server has {self.limits.connections} connections open and accepts no more. Try again soon, or "
-                "raise the limit of open files (ulimit -n) of the server.",
+                HTTPStatus.SERVICE_UNAVAILABLE, "too_many_connections", limit=self.limits.connections
             )
             return
         self._enter_phase(Phase.HEAD)
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes, and set the deadline for what is still missing."""
+        """Receive bytes, and set the deadline for the part of the request that is still missing."""
         self._received += len(data)
         self.last_received_at = self.loop.time()
         super().data_received(data)
@@ -108,24 +106,24 @@ class LimitedProtocol(H11Protocol):
             self._enter_phase(phase)
 
     def on_response_complete(self) -> None:
-        """Set the deadline of the next request, if it began to arrive while this one was answered."""
+        """Set the deadline of the next request, if it began to arrive during this response."""
         super().on_response_complete()
         if not self.idle:
             self._enter_phase(self._current_phase())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadline."""
+        """Cancel the deadline."""
         self._enter_phase(Phase.NOTHING)
         super().connection_lost(exc)
 
     @property
     def idle(self) -> bool:
-        """No request is being received or answered: the connection is new, or between two requests."""
+        """Whether the connection is new, or between a response and the next request."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
     def stalled(self) -> bool:
-        """The body of a request is missing, and its client has sent nothing for a while."""
+        """Whether a body is incomplete and its client has sent nothing for `STALLED_SECONDS`."""
         silent = self.loop.time() - self.last_received_at >= STALLED_SECONDS
         return silent and self._current_phase() is Phase.BODY and not self.flow.read_paused
 
@@ -146,18 +144,26 @@ class LimitedProtocol(H11Protocol):
             self._deadline = self.loop.call_later(seconds, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        """Close the connection, unless the body grows or the server itself paused reading it."""
+        """Close the connection, unless the body has grown or the server itself has paused reading it."""
         phase = self._current_phase()
         enough = self._received - self._received_before >= self.limits.body_bytes or self.flow.read_paused
         if phase is not self._phase or (phase is Phase.BODY and enough):
             self._enter_phase(phase)
             return
-        missing = "head" if phase is Phase.HEAD else "body"
-        self._answer_and_close(
-            HTTPStatus.REQUEST_TIMEOUT,
-            "request_too_slow",
-            f"The {missing} of the request did not arrive in time, so the connection was closed. Send it again.",
-        )
+        if phase is Phase.HEAD:
+            self._answer_and_close(
+                HTTPStatus.REQUEST_TIMEOUT,
+                "request_too_slow",
+                subcode="request_head_too_slow",
+                seconds=f"{self.limits.head_seconds:g}",
+            )
+        else:
+            self._answer_and_close(
+                HTTPStatus.REQUEST_TIMEOUT,
+                "request_too_slow",
+                bytes=self.limits.body_bytes,
+                seconds=f"{self.limits.body_seconds:g}",
+            )
 
     def _evict_silent_connection(self) -> bool:
         """Close the idle or stalled connection that has been silent for longest; return whether there was one."""
@@ -170,29 +176,32 @@ class LimitedProtocol(H11Protocol):
         oldest.transport.abort()
         return True
 
-    def _answer_and_close(self, status: HTTPStatus, code: str, detail: str) -> None:
-        """Answer without the application, as far as an answer is still possible, and close."""
+    def _answer_and_close(self, status: HTTPStatus, code: str, /, *, subcode: str = "", **params: object) -> None:
+        """Send a problem without the application, unless a response has started, and close the connection."""
         self._enter_phase(Phase.NOTHING)
         if self._received or status is HTTPStatus.SERVICE_UNAVAILABLE:
             started = not self.idle and self.cycle.response_started
             if not started:
-                self.transport.write(_encode_problem(status, code, detail))
+                shown = {name: str(value) for name, value in params.items()}
+                self.transport.write(_encode_problem(status, code, subcode, shown))
         self.transport.close()
 
 
 def make_limited_protocol(limits: ConnectionLimits) -> type[LimitedProtocol]:
-    """Return the protocol with these limits, as uvicorn takes it."""
+    """Return a protocol class with these limits, for the option `http` of uvicorn."""
     return cast("type[LimitedProtocol]", type("LimitedProtocol", (LimitedProtocol,), {"limits": limits}))
 
 
-def _encode_problem(status: HTTPStatus, code: str, detail: str) -> bytes:
+def _encode_problem(status: HTTPStatus, code: str, subcode: str, params: dict[str, str]) -> bytes:
     body = json.dumps(
         {
             "type": f"urn:holdfast:problem:{code}",
             "title": code.replace("_", " ").capitalize(),
             "status": int(status),
-            "detail": detail,
+            "detail": format_message(f"problem.{subcode or code}", params),
             "code": code,
+            "subcode": subcode or None,
+            "params": params,
             "retryable": True,
         }
     ).encode()

@@ -1,4 +1,4 @@
-"""`/bases/{base}/documents`: uploads, long polls, downloads and actions."""
+"""The routes of `/bases/{base}/documents`: uploads, long polls, downloads and actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.api.uploads import receive_files
 from holdfast.documents import Action
 from holdfast.service.http_models import MAX_IDS, ItemId, Replies, RequestBody
 from holdfast.service.messages import require_accepted
-from holdfast.service.routes import PATH_PARAMS
+from holdfast.service.routes import PARENT_FILTER, PATH_PARAMS
 from holdfast.service.schemas import BulkSummary, Document, ItemKind, OnDuplicate, Reply, Status
 
 router = APIRouter(prefix="/bases/{base}/documents", tags=["documents"], route_class=IdempotentRoute)
@@ -37,7 +37,7 @@ ACTIVE_STATUSES = (Status.QUEUED, Status.INDEXING)
 
 
 def _parse_if_match(if_match: Annotated[str | None, Header(max_length=1000)] = None) -> list[int] | None:
-    """Return the generations that `If-Match` allows; None for any. Unknown tags match nothing."""
+    """Return the generations in `If-Match`; None if any matches. Tags in another format match no generation."""
     tags = None if if_match is None else [tag.strip() for tag in if_match.split(",")]
     if tags is None or ANY_ETAG in tags:
         return None
@@ -48,7 +48,7 @@ IfMatch = Annotated[list[int] | None, Depends(_parse_if_match)]
 
 
 class AddNoteRequest(RequestBody):
-    """A text to add."""
+    """A text to add as a document."""
 
     name: str = Field(min_length=1, max_length=1000)
     text: str = Field(max_length=10_000_000)
@@ -58,23 +58,23 @@ class AddNoteRequest(RequestBody):
 
 
 class AddSourceRequest(RequestBody):
-    """A source to add: a page, a sitemap, or a folder of the server."""
+    """A source to add: a web page, a sitemap, or a folder on the server."""
 
     kind: Literal["url", "sitemap", "directory"]
-    source: str = Field(min_length=1, max_length=4000, description="an address, or the path of a folder")
+    source: str = Field(min_length=1, max_length=4000, description="URL, or path of a folder.")
     name: str | None = Field(None, min_length=1, max_length=1000)
-    every: int | None = Field(None, ge=60, le=10**9, description="seconds after which it is looked at again")
-    priority: int = Field(5, ge=0, le=9, description="of the look at a folder")
+    every: int | None = Field(None, ge=60, le=10**9, description="Seconds until it is fetched again.")
+    priority: int = Field(5, ge=0, le=9, description="Priority of the sync of a folder: 0 runs first, 9 last.")
 
 
 class DocumentFilter(RequestBody):
-    """A selection of documents, with the filters of the list."""
+    """A selection of documents, with the same filters as the list."""
 
-    parent: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(None, description="what stands in it; 0: at the top")
+    parent: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(None, description=PARENT_FILTER)
     status: list[Status] | None = Field(None, min_length=1, max_length=10)
     kind: list[ItemKind] | None = Field(None, min_length=1, max_length=10)
-    text: str | None = Field(None, max_length=200, description="part of the name")
-    deleting: bool = Field(False, description="only what is being deleted; it can be tried again")
+    text: str | None = Field(None, max_length=200, description="Part of the name.")
+    deleting: bool = Field(False, description="Only documents that are being deleted; `retry` retries their clean-up.")
 
 
 class BulkActionRequest(RequestBody):
@@ -83,14 +83,14 @@ class BulkActionRequest(RequestBody):
     documents: list[ItemId] | None = Field(None, max_length=MAX_IDS)
     filter: DocumentFilter | None = None
     priority: int = Field(5, ge=0, le=9)
-    dry_run: bool = Field(False, description="with a filter: count, and change nothing")
+    dry_run: bool = Field(False, description="Only count the documents that match the filter; change nothing.")
 
     @model_validator(mode="after")
     def _check_ids_or_filter(self) -> BulkActionRequest:
         if (self.documents is None) is (self.filter is None):
-            raise ValueError("name documents or a filter, one of both")
+            raise ValueError("send either `documents` or `filter`")
         if self.dry_run and self.filter is None:
-            raise ValueError("a dry run counts what a filter lets through")
+            raise ValueError("`dry_run` needs a `filter`")
         return self
 
 
@@ -106,7 +106,7 @@ class BulkActionRequest(RequestBody):
                         "type": "object",
                         "properties": {
                             "file": {"type": "array", "items": {"type": "string", "format": "binary"}},
-                            "metadata": {"type": "string", "description": "a JSON object"},
+                            "metadata": {"type": "string", "description": "A JSON object for all files."},
                         },
                         "required": ["file"],
                     }
@@ -121,13 +121,17 @@ async def upload_files(
     base: BaseName,
     request: Request,
     response: Response,
-    name: Annotated[str | None, Query(max_length=1000, description="of the file, where the body is the file")] = None,
-    parent: Annotated[int | None, Query(ge=1, lt=2**63, description="the container it goes into")] = None,
-    on_duplicate: Annotated[OnDuplicate | None, Query(description="as the base has it, if left out")] = None,
-    index: Annotated[bool | None, Query(description="index it at once; as the base has it, if left out")] = None,
+    name: Annotated[
+        str | None, Query(max_length=1000, description="Name of the file, if the body is the file.")
+    ] = None,
+    parent: Annotated[int | None, Query(ge=1, lt=2**63, description="Container for the files.")] = None,
+    on_duplicate: Annotated[OnDuplicate | None, Query(description="Default: the setting of the base.")] = None,
+    index: Annotated[
+        bool | None, Query(description="Index the files immediately; default: the setting of the base.")
+    ] = None,
     priority: Annotated[int, Query(ge=0, le=9)] = 5,
 ) -> Replies:
-    """Add files. A single file that starts no new work is a conflict that names the document and the job."""
+    """Add files. If a single file starts no new work, the response is a conflict with the document and the job."""
     async with receive_files(request, name=name, parent=parent) as files:
         add = partial(service.documents.add, base, files, on_duplicate=on_duplicate, index=index, priority=priority)
         replies = await run_in_threadpool(add)
@@ -136,7 +140,7 @@ async def upload_files(
 
 @router.post("/notes", status_code=HTTPStatus.ACCEPTED)
 def add_note(service: Service, base: BaseName, note: AddNoteRequest, response: Response) -> Replies:
-    """Add a note."""
+    """Add a text as a document."""
     reply = service.documents.note(
         base,
         note.name,
@@ -150,7 +154,7 @@ def add_note(service: Service, base: BaseName, note: AddNoteRequest, response: R
 
 @router.post("/sources", status_code=HTTPStatus.ACCEPTED)
 def add_source(service: Service, base: BaseName, source: AddSourceRequest, response: Response) -> Replies:
-    """Add a page, all pages of a sitemap, or a folder of the server; a folder needs a key with the scope admin."""
+    """Add a web page, all pages of a sitemap, or a folder on the server. A folder needs the scope `admin`."""
     if source.kind == "directory":
         return _build_replies([service.documents.sync(base, source.source, priority=source.priority)], base, response)
     add = service.documents.url if source.kind == "url" else service.documents.sitemap
@@ -161,7 +165,7 @@ def add_source(service: Service, base: BaseName, source: AddSourceRequest, respo
 async def get_document(
     service: Service, base: BaseName, document: DocumentId, request: Request, response: Response, wait: WaitSeconds = 0
 ) -> Document:
-    """Return a document with the state of each index, why it waits, and what failed; `ETag` is its generation."""
+    """Return a document: the state of each index, why it waits, and what failed. `ETag` is its generation."""
     read = partial(service.documents.get, base, document)
     found = await wait_until_settled(request, read, lambda document: document.status not in ACTIVE_STATUSES, wait)
     response.headers["ETag"] = format_etag(found.generation)
@@ -194,9 +198,10 @@ def act_on_document(
     unless_changed: IfMatch,
     priority: Annotated[int, Query(ge=0, le=9)] = 5,
 ) -> Reply:
-    """Index, reindex, refresh (or rescan), retry, force, cancel or delete; a conflict names the active job.
+    """Index, reindex, refresh (or rescan), retry, force, cancel or delete a document. A conflict names the active job.
 
-    For a failed clean-up, `retry` retries it now. With `If-Match`, only if unchanged.
+    For a document that is being deleted, `retry` retries its clean-up now. With `If-Match`, the server rejects the
+    request if the document has changed.
     """
     (reply,) = service.documents.many(base, action, [document], priority=priority, unless_changed=unless_changed)
     return require_accepted(reply)
@@ -204,7 +209,7 @@ def act_on_document(
 
 @router.delete("/{document}", status_code=HTTPStatus.ACCEPTED)
 def delete_document(service: Service, base: BaseName, document: DocumentId, unless_changed: IfMatch) -> Reply:
-    """Delete a document or container; it disappears immediately. With `If-Match`, only if unchanged."""
+    """Delete a document or container. It disappears immediately. With `If-Match`, only if it has not changed."""
     return service.documents.delete(base, document, unless_changed=unless_changed)
 
 
@@ -212,7 +217,7 @@ def delete_document(service: Service, base: BaseName, document: DocumentId, unle
 def act_on_documents(
     service: Service, base: BaseName, action: ActionName, selected: BulkActionRequest
 ) -> Replies | BulkSummary:
-    """Request the same action for many documents: by id with one reply each, or for all that match a filter."""
+    """Request the same action for many documents: by id with one reply each, or for all documents of a filter."""
     filter_ = selected.filter
     if filter_ is None:
         replies = service.documents.many(base, action, selected.documents or [], priority=selected.priority)
@@ -231,7 +236,7 @@ def act_on_documents(
 
 
 def _build_replies(replies: list[Reply], base: str, response: Response) -> Replies:
-    """Return the response to added files; a single file that started no work is a conflict."""
+    """Return the replies for added files. Raise `Conflict` for a single file that started no work."""
     if len(replies) == 1:
         reply = require_accepted(replies[0])
         location = f"/api/v1/jobs/{reply.job}" if reply.job else f"{base_path(base)}/documents/{reply.document}"

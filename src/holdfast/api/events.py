@@ -1,4 +1,4 @@
-"""`/events/stream`: events as they happen."""
+"""The route of `/events/stream`: server-sent events."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from holdfast.api.auth import Service, get_server_state, get_stream_limits
 from holdfast.events import MEDIA_TYPE, Cursor, Heartbeat, format_message, format_preamble
+from holdfast.service.routes import TOPICS
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/events", tags=["events"])
 
-BaseQuery = Annotated[str | None, Query(max_length=200, description="only of this base")]
-DocumentQuery = Annotated[int | None, Query(ge=1, lt=2**63, description="only about this document")]
-TopicsQuery = Annotated[list[str] | None, Query(max_length=50, description="types, their first words, or `progress`")]
+BaseQuery = Annotated[str | None, Query(max_length=200, description="Only of this base.")]
+DocumentQuery = Annotated[int | None, Query(ge=1, lt=2**63, description="Only about this document.")]
+TopicsQuery = Annotated[list[str] | None, Query(max_length=50, description=TOPICS)]
 HEARTBEAT_SECONDS = 15
 MAX_MESSAGES_PER_WRITE = 100
 STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {  # for OpenAPI
@@ -57,9 +58,11 @@ async def follow_events(
     base: BaseQuery = None,
     document: DocumentQuery = None,
     topic: TopicsQuery = None,
-    after: Annotated[str | None, Query(max_length=50, description="as the header Last-Event-ID")] = None,
+    after: Annotated[
+        str | None, Query(max_length=50, description="Id of the last event, like the header `Last-Event-ID`.")
+    ] = None,
 ) -> StreamingResponse:
-    """Stream events from now on, or after an event; `reset` means that it is too old: reload your state."""
+    """Stream events from now on, or after an event. `reset` means that this event is too old: reload your state."""
     cursor = request.headers.get("last-event-id") or after
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     with ExitStack() as stack:
@@ -79,7 +82,7 @@ async def follow_events(
 
 
 class _EventStream(StreamingResponse):
-    """Holds the subscription until the response ends, also if the client leaves before the first byte."""
+    """Closes the subscription when the response ends, even if the client disconnects before the first byte."""
 
     def __init__(self, subscription: Subscription, woken: asyncio.Event, resources: ExitStack) -> None:
         super().__init__(_encode_messages(subscription, woken), media_type=MEDIA_TYPE, headers=STREAM_HEADERS)
@@ -91,7 +94,7 @@ class _EventStream(StreamingResponse):
 
 
 async def _encode_messages(subscription: Subscription, woken: asyncio.Event) -> AsyncIterator[str]:
-    """Write the available messages, wait for more, and send a heartbeat when there are none."""
+    """Yield the available messages, then wait for more; after `HEARTBEAT_SECONDS` without one, yield a heartbeat."""
     yield format_preamble()
     while True:
         woken.clear()

@@ -1,8 +1,8 @@
-"""Examples in the OpenAPI description: what a client sends to each operation, and what the server returns.
+"""Adds examples to the OpenAPI description: a request to each operation, and its response.
 
-Requests are written here, and the tests send each of them to a server. Responses are derived from their schemas, so
-they have the right fields by construction. A field takes its value from `FIELD_VALUES`, under `Type.field` or
-`field`, else the default of its schema. All values describe one small base.
+The requests are in this module, and the tests send each of them to a server. The responses are generated from their
+schemas, so they always have the right fields. The value of a field is `FIELD_VALUES["Type.field"]` or
+`FIELD_VALUES["field"]`, else the default of its schema. All values describe one small base.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PARAMETERS: dict[str, Any] = {
     "fix": False,
     "deep": True,
 }
-# Parameters with another meaning in these operations.
+# Values for parameters that mean something else in these operations.
 OPERATION_PARAMETERS: dict[str, dict[str, Any]] = {
     "list_documents": {"cursor": "name-down/1/leave.md", "parent": 0},
     "list_chunks": {"cursor": "1.19"},
@@ -151,7 +151,7 @@ FIELD_VALUES: dict[str, Any] = {
     "Finding.code": "file_left",
     "Finding.count": 2,
     "Finding.examples": ["3f/3f0a7c9d5be1"],
-    "Finding.sentence": "2 files belong to no document, and no upload is writing them. Fix removes them.",
+    "Finding.sentence": "2 files belong to no document, and no upload is writing them. `fix` removes them.",
     "Finding.where": "files",
     "finished_at": ENDED_AT,
     "fixed": 0,
@@ -202,7 +202,7 @@ FIELD_VALUES: dict[str, Any] = {
     "price": 0.0000006,
     "price_saved": 0.0000012,
     "price_spent": 0.0000006,
-    "Problem.message": "The provider refuses this content by its policy. Change it, or choose another provider.",
+    "Problem.message": "The provider refused this content. Change the content, or choose another provider.",
     "provider": "offline",
     "question": "How long is parental leave?",
     "QueueStats.active": {"queued": 3, "indexing": 1},
@@ -210,7 +210,7 @@ FIELD_VALUES: dict[str, Any] = {
     "queued_at": STARTED_AT,
     "quote": QUOTE,
     "reason": "content_changed",
-    "reasons": ["It is the next of its kind."],
+    "reasons": ["It is the next in the queue."],
     "RefusedRequest.reason": "same_content",
     "RefusedRequest.verdict": "joined",
     "RefusalCount.reason": "same_content",
@@ -247,7 +247,7 @@ FIELD_VALUES: dict[str, Any] = {
     "tokens_spent": 31,
     "took_ms": 12.5,
     "ProviderTestResult.code": None,
-    "ProviderTestResult.message": "This machine embeds by itself.",
+    "ProviderTestResult.message": "The embedding model runs on this machine.",
     "ProviderTestResult.model": "wordllama/l2_supercat_256",
     "tried_at": ENDED_AT,
     "type": "job.success",
@@ -260,7 +260,7 @@ FIELD_VALUES: dict[str, Any] = {
     "what": "success",
     "window_seconds": 86_400,
 }
-# Responses whose schema does not name their fields.
+# Responses whose schema has no fields.
 OPERATION_RESPONSES: dict[str, Any] = {
     "export_cards": [{"question": "How long is parental leave?", "answer": "Twelve weeks.", "document": DOCUMENT_NAME}],
 }
@@ -272,7 +272,7 @@ DEFAULTS_BY_TYPE: dict[str, Any] = {"integer": 1, "number": 1.0, "boolean": True
 
 
 def add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Add examples to the description of an operation; `schemas` are the components it refers to."""
+    """Add examples to the description of an operation; `schemas` are the components of the description."""
     name = operation["operationId"]
     known = PARAMETERS | OPERATION_PARAMETERS.get(name, {})
     for parameter in operation.get("parameters", ()):
@@ -288,7 +288,7 @@ def add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
 
 
 def _make_example(schema: dict[str, Any], schemas: dict[str, Any], key: str = "") -> Any:
-    """Return a value of this schema; `key` is the type and the name of the field."""
+    """Return a value of this schema; `key` is `Type.field`."""
     for known in (key, key.rpartition(".")[2]):
         if known in FIELD_VALUES and _fits(FIELD_VALUES[known], schema, schemas):
             return FIELD_VALUES[known]

@@ -1,4 +1,4 @@
-"""Handlers for the rows of `holdfast.service.routes`: each calls one service method and returns its result."""
+"""Generates handlers from the rows of `holdfast.service.routes`. Each calls one service method."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def make_router() -> APIRouter:
-    """Return a router with every route of the table that has no handler of its own."""
+    """Return a router with a handler for every row of the table, except rows with `by_hand`."""
     router = APIRouter()
     for tag, routes in ROUTES.items():
         for route in routes:

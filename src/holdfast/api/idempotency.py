@@ -1,6 +1,6 @@
-"""Repeats the stored response to a request with the same `Idempotency-Key`.
+"""Sends the stored response again if a request repeats an `Idempotency-Key`.
 
-The body is spooled to a file while it arrives, because its digest shows whether a key is used for another request.
+The body is spooled to a temporary file first: its digest shows whether the key is used for another request.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ IDEMPOTENCY_HEADER = "idempotency-key"
 REPLAYED_HEADERS = {"Idempotency-Replayed": "true"}
 BLOCK_BYTES = 1 << 16
 NOTE_ON_REPEAT = (
-    "This repeats an earlier request with the same Idempotency-Key. The secret was in the first answer and cannot be "
-    "shown again; if it was lost, revoke or rotate it and make a new one."
+    "This request repeats an earlier one with the same Idempotency-Key. Only the first response contained the secret. "
+    "If you lost it, revoke the key and create a new one, or rotate the secret of the webhook."
 )
 
 
 class IdempotentRoute(APIRoute):
-    """A route whose POST requests may be repeated."""
+    """A route whose POST requests clients can repeat safely with an `Idempotency-Key`."""
 
     def body_to_store(self, body: bytes) -> bytes:
-        """Return the part of the response body that is stored and sent to a repeated request."""
+        """Return the body that is stored for repeated requests."""
         return body
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -66,7 +66,7 @@ class IdempotentRoute(APIRoute):
         return handle_once
 
     def _store_response(self, store: IdempotencyStore, first: FirstRequest, response: Response) -> None:
-        """Store a response; after a server error, or for a stream, the request may be sent again."""
+        """Store a response. After a server error, and for a stream, release the key, so that a repeat runs again."""
         body = getattr(response, "body", None)
         if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or body is None:
             store.release(first)
@@ -78,7 +78,7 @@ class IdempotentRoute(APIRoute):
 
 
 class SecretIdempotentRoute(IdempotentRoute):
-    """A route that shows a secret once: the response is stored without it."""
+    """A route whose response contains a secret. The stored response does not."""
 
     def body_to_store(self, body: bytes) -> bytes:
         content = json.loads(body)
@@ -93,21 +93,17 @@ async def _respond_once(
     handle: Callable[[Request], Coroutine[Any, Any, Response]],
     named: tuple[Caller, str, str],
 ) -> tuple[Response, FirstRequest | None]:
-    """Return the stored response, or process the first request and return what to store it under."""
+    """Return the response; for a first request also the record under which to store it."""
     store = get_server_state(request).library.idempotency
     begun = await run_in_threadpool(store.begin, *named)
     match begun:
         case Replay(response=stored):
             return Response(stored.body or b"", stored.status, {**stored.headers, **REPLAYED_HEADERS}), None
         case InFlight():
-            detail = "The same request is being answered; ask again in a moment."
             wait = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-            return problems.build_problem_response(
-                request, HTTPStatus.CONFLICT, "in_flight", detail, headers=wait
-            ), None
+            return problems.build_problem_response(request, HTTPStatus.CONFLICT, "in_flight", headers=wait), None
         case Mismatch():
-            detail = "This Idempotency-Key was used for another request; take a new one for each."
-            return problems.build_problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "key_reused", detail), None
+            return problems.build_problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "key_reused"), None
         case FirstRequest():
             try:
                 return await _respond(request, again, handle), begun
@@ -119,7 +115,7 @@ async def _respond_once(
 async def _respond(
     request: Request, again: Request, handle: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
-    """Process a request; errors of the request are responses that are stored, too."""
+    """Process a request and return its response, also if that is an error of the request."""
     try:
         return await handle(again)
     except (HoldfastError, HTTPException, RequestValidationError) as error:
@@ -127,7 +123,7 @@ async def _respond(
 
 
 def _with_body(request: Request, body: Any) -> Request:
-    """Return the request with its body from the start."""
+    """Return the request with a body that is read from this file."""
 
     async def receive() -> Message:
         block = body.read(BLOCK_BYTES)

@@ -1,4 +1,4 @@
-"""`/jobs`: pauses, the numbers of the queue, and the long poll for one job."""
+"""The routes of `/jobs`: pauses, statistics of the queue, and the long poll for one job."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ JobId = Annotated[str, Path(**PATH_PARAMS["job"].limits)]
 
 
 class ResumeRequest(RequestBody):
-    """What to resume."""
+    """The base to resume."""
 
-    base: str | None = Field(None, description="only this base; null: everything", max_length=200)
+    base: str | None = Field(None, description="Only this base; null: all bases.", max_length=200)
 
 
 class PauseRequest(ResumeRequest):
-    """What to pause."""
+    """The base to pause."""
 
-    stop: bool = Field(False, description="also call back what runs; it goes on after the pause")
+    stop: bool = Field(False, description="Also interrupt running work; it resumes after the pause.")
 
 
 @router.get("/overview")
@@ -39,23 +39,23 @@ def read_queue(
     base: Annotated[str | None, Query(max_length=200)] = None,
     hours: Annotated[int, Query(ge=1, le=24 * 30)] = 24,
 ) -> QueueStats:
-    """Return numbers about the queue within the last hours."""
+    """Return statistics of the queue for the last hours."""
     return service.jobs.overview(base, timedelta(hours=hours))
 
 
 @router.get("/{job}")
 async def get_job(service: Service, job: JobId, request: Request, wait: WaitSeconds = 0) -> Job:
-    """Return a job with its progress and why it waits; with `wait`, respond when it has ended or the time is over."""
+    """Return a job: its progress, and why it waits. With `wait`, respond when it has ended or the time is over."""
     return await wait_until_settled(request, partial(service.jobs.get, job), lambda found: found.ended, wait)
 
 
 @router.post(":pause")
 def pause_queue(service: Service, pause: PauseRequest) -> PauseResponse:
-    """Start no new work in a base, or in all bases."""
+    """Pause a base, or all bases: workers start no new work."""
     return PauseResponse(changed=service.jobs.pause(pause.base, stop=pause.stop))
 
 
 @router.post(":resume")
 def resume_queue(service: Service, resume: ResumeRequest) -> PauseResponse:
-    """End a pause."""
+    """Resume a paused base, or all bases."""
     return PauseResponse(changed=service.jobs.resume(resume.base))

@@ -1,4 +1,4 @@
-"""Opens the port of a server. It is apart from `server.py` because MCP over HTTP needs nothing else of the API."""
+"""Opens the port of a server. This is not in `server.py`, because MCP over HTTP needs nothing else of the API."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import socket
 
 from holdfast.errors import BadSettings
 
-ACCEPT_BACKLOG = 1024  # connections that the kernel keeps until they are accepted
-MAX_PORTS_TRIED = 20  # in order
+ACCEPT_BACKLOG = 1024  # connections that the kernel queues until the server accepts them
+MAX_PORTS_TRIED = 20
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen on the port, or on the next free one."""
+    """Listen on the port, or on the next free one; port 0 lets the system choose."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in range(port, port + MAX_PORTS_TRIED) if port else (0,):
         # asyncio sets TCP_NODELAY only if the protocol is named. Without it, the second part of a response waits up to
@@ -26,6 +26,4 @@ def listen(host: str, port: int) -> socket.socket:
             reason = error
         else:
             return listening
-    raise BadSettings(
-        f"The server cannot listen on {host}, port {port} ({reason}); set HOLDFAST_HOST or HOLDFAST_PORT to another."
-    )
+    raise BadSettings("port_unavailable", host=host, port=port, detail=reason.strerror or reason)

@@ -1,4 +1,4 @@
-"""Long polls: a response waits until a document or a job is at rest."""
+"""Long polls: the response waits until no work on a document or a job is active."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WaitSeconds = Annotated[float, Query(ge=0, le=60, description="seconds to wait until it has come to rest")]
+WaitSeconds = Annotated[float, Query(ge=0, le=60, description="Seconds to wait until the work has ended, at most.")]
 
 
 async def wait_until_settled(
     request: Request, read: Callable[[], T], resting: Callable[[T], bool], seconds: float
 ) -> T:
-    """Read a value again after each event until it is at rest, the time is over, or the client leaves."""
+    """Read a value again after each event, until it is settled, the time is over, or the client disconnects."""
     found = await run_in_threadpool(read)
     if resting(found) or not seconds:
         return found
@@ -54,6 +54,6 @@ async def wait_until_settled(
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Return when the client has left."""
+    """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

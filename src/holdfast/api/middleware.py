@@ -1,8 +1,9 @@
-"""Checks every request before it reaches a route: host, origin, size; and gives it an id.
+"""Gives every request an id, and checks its host, its origin and its size before a route handles it.
 
-A web site that is open in the same browser must not reach a server that needs no key. A request for another host (DNS
-rebinding) is rejected, and so is one from another origin that would change something. A browser sends the cookie with
-every request, so a request with a cookie may only change something if it comes from a page of this server.
+A web site that is open in the same browser must not reach a server that needs no key. So the middleware rejects a
+request for another host (DNS rebinding), and a request from another origin that would change something. A browser sends
+the cookie with every request, so a request with a cookie may only change something if it comes from a page of this
+server.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 
-from holdfast.api.problems import RequestRejected, build_error_response, build_problem_response, describe_route
+from holdfast.api.problems import RequestRejected, build_error_response, describe_route
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,7 +41,7 @@ SECURITY_HEADERS = {
 
 
 class RequestChecksMiddleware:
-    """Checks what every request must fulfil, without reading its body."""
+    """Rejects requests by their headers and by the number of bytes; it does not buffer the body."""
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None, largest: int, draining: Event) -> None:
         self._app = app
@@ -72,10 +73,7 @@ class RequestChecksMiddleware:
             self._check(request)
             await self._app(scope, self._limit_body(receive), send_hardened)
         except RequestRejected as rejected:
-            response = build_problem_response(
-                request, rejected.status_code, rejected.code, str(rejected.detail), headers=rejected.headers
-            )
-            await response(scope, receive, send_hardened)
+            await build_error_response(request, rejected)(scope, receive, send_hardened)
         except ClientDisconnect:  # the work for this client is already cancelled
             log.debug("api.client_disconnected request=%s route=%s", request.state.request_id, describe_route(request))
         except Exception as error:
@@ -86,10 +84,7 @@ class RequestChecksMiddleware:
     def _check(self, request: Request) -> None:
         host = _parse_host(request.headers.get("host", ""))
         if self._hosts is not None and host not in self._hosts:
-            raise RequestRejected(
-                HTTPStatus.MISDIRECTED_REQUEST,
-                f"This server does not answer to the name {host!r}. If it should, add the name to HOLDFAST_HOSTS.",
-            )
+            raise RequestRejected(HTTPStatus.MISDIRECTED_REQUEST, "wrong_host", host=host)
         if request.method not in SAFE_METHODS:
             _check_origin(
                 request.headers, by_cookie=KEY_COOKIE in request.cookies and key_in_headers(request.headers) is None
@@ -98,14 +93,10 @@ class RequestChecksMiddleware:
         if length.isdecimal() and int(length) > self._max_bytes:
             raise self._too_large()
         if self._draining.is_set():
-            raise RequestRejected(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "The server is going down; ask again soon.",
-                headers={"Retry-After": "5"},
-            )
+            raise RequestRejected(HTTPStatus.SERVICE_UNAVAILABLE, "draining", headers={"Retry-After": "5"})
 
     def _limit_body(self, receive: Receive) -> Receive:
-        """Count the received bytes: the header may be wrong or missing."""
+        """Return a `receive` that counts the bytes of the body, because `Content-Length` may be wrong or missing."""
         received = 0
 
         async def counted() -> Message:
@@ -120,13 +111,12 @@ class RequestChecksMiddleware:
 
     def _too_large(self) -> RequestRejected:
         return RequestRejected(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"A request has at most {self._max_bytes} bytes here; split it, or raise HOLDFAST_UPLOAD_LIMIT.",
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", subcode="request_too_large", largest=self._max_bytes
         )
 
 
 def key_in_headers(headers: Headers) -> str | None:
-    """Return the key in the headers of a request."""
+    """Return the API key in the headers of a request."""
     given = headers.get("x-api-key")
     if given is not None:
         return given
@@ -135,7 +125,7 @@ def key_in_headers(headers: Headers) -> str | None:
 
 
 def _check_origin(headers: Headers, *, by_cookie: bool) -> None:
-    """Reject requests from pages of other sites. Programs send neither header, and no cookie."""
+    """Reject requests from pages of other web sites. Programs send neither of these headers, and no cookie."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     own = origin is not None and urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
     if (
@@ -143,11 +133,7 @@ def _check_origin(headers: Headers, *, by_cookie: bool) -> None:
         or (origin is not None and not own)
         or (by_cookie and not own and site != "same-origin")
     ):
-        raise RequestRejected(
-            HTTPStatus.FORBIDDEN,
-            "This request comes from the page of another site, which may not change anything here.",
-            code="wrong_origin",
-        )
+        raise RequestRejected(HTTPStatus.FORBIDDEN, "wrong_origin")
 
 
 def _parse_host(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Every error as a problem of RFC 9457: what happened, why, what to do next, and a code to branch on.
+"""Converts every error to a problem of RFC 9457: what happened, why, what to do next, and a code to branch on.
 
-The status and the code of an error are attributes of its class in `holdfast.errors`. An unexpected error is logged
-with its trace, which the response does not contain.
+The status and the code of an error are attributes of its class in `holdfast.errors`; the sentences are in
+`holdfast.messages`. An unexpected error is logged with its trace, which the response does not contain.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from holdfast import errors
 from holdfast.api import PROBLEM_JSON
 from holdfast.llm import BUDGET_SPENT
+from holdfast.messages import format_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,19 +30,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 RETRYABLE_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
+MAX_FIELD_ERRORS_IN_DETAIL = 3  # `errors` of the response has all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """A part of a request that is not valid."""
+    """A field of a request that is not valid."""
 
-    pointer: str  # as in RFC 6901
+    pointer: str  # JSON pointer (RFC 6901)
     detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemDetails:
-    """Why a request failed; nothing was changed."""
+    """Why a request failed. Nothing was changed."""
 
     type: str
     title: str
@@ -54,30 +56,21 @@ class ProblemDetails:
     params: dict[str, str] = field(default_factory=dict)  # the values in the message
     instance: str = ""
     errors: list[FieldError] = field(default_factory=list)
-    verdict: str | None = None  # of a conflict: joined, skipped or rejected
-    state: str | None = None  # of a conflict: the status of the document
-    document: int | None = None  # of a conflict: the existing one
-    job: str | None = None  # of a conflict: the active one
-    generation: int | None = None  # of a document that has changed: the current one
+    verdict: str | None = None  # if a conflict: joined, skipped or rejected
+    state: str | None = None  # if a conflict: the status of the document
+    document: int | None = None  # if a conflict: the existing document
+    job: str | None = None  # if a conflict: the active job
+    generation: int | None = None  # if the document has changed: its current generation
 
 
-# Errors that the framework raises itself.
+# Codes of the errors that FastAPI and Starlette raise, except 400.
 CODES_BY_STATUS = {
-    HTTPStatus.BAD_REQUEST: "bad_request",
     HTTPStatus.UNAUTHORIZED: "unauthorized",
     HTTPStatus.FORBIDDEN: "forbidden",
     HTTPStatus.NOT_FOUND: "no_such_address",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
     HTTPStatus.NOT_ACCEPTABLE: "not_acceptable",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "unsupported_media_type",
-    HTTPStatus.MISDIRECTED_REQUEST: "wrong_host",
-    HTTPStatus.SERVICE_UNAVAILABLE: "draining",
-}
-# The framework has only two words for these.
-DETAILS_BY_STATUS = {
-    HTTPStatus.NOT_FOUND: "There is nothing at this address; /api/v1/openapi.json describes what there is.",
-    HTTPStatus.METHOD_NOT_ALLOWED: "This address does not know this method; /api/v1/openapi.json tells which it knows.",
 }
 
 
@@ -91,13 +84,28 @@ class ProblemResponse(JSONResponse):
 
 
 class RequestRejected(HTTPException):
-    """A request that is rejected before it reaches its operation."""
+    """A request that the server rejects before its operation runs.
+
+    As in `holdfast.errors`, the sentence is the text `problem.<subcode or code>` of the catalogue.
+
+    Example:
+        raise RequestRejected(HTTPStatus.MISDIRECTED_REQUEST, "wrong_host", host="example.org")
+    """
 
     def __init__(
-        self, status: HTTPStatus, detail: str, *, code: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        status: HTTPStatus,
+        code: str,
+        /,
+        *,
+        subcode: str = "",
+        headers: Mapping[str, str] | None = None,
+        **params: object,
     ) -> None:
-        super().__init__(status, detail, dict(headers or {}))
-        self.code = code or CODES_BY_STATUS[status]
+        self.code = code
+        self.subcode = subcode
+        self.params = {name: str(value) for name, value in params.items()}
+        super().__init__(status, format_message(f"problem.{subcode or code}", self.params), dict(headers or {}))
 
 
 def add_exception_handlers(app: FastAPI) -> None:
@@ -111,26 +119,43 @@ def build_error_response(request: Request, error: Exception) -> JSONResponse:
         return _build_holdfast_response(request, error)
     if isinstance(error, RequestValidationError):
         return _build_validation_response(request, error)
+    if isinstance(error, RequestRejected):
+        return _build_rejected_response(request, error)
     if isinstance(error, HTTPException):
         unread = isinstance(error.__cause__, ValueError | RecursionError)
         return (
             _build_unreadable_body_response(request, error.__cause__)
             if unread
-            else _build_http_response(request, error)
+            else _build_framework_response(request, error)
         )
     return _build_internal_error_response(request, error)
 
 
 def build_problem_response(
-    request: Request, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any
+    request: Request,
+    status: int,
+    code: str,
+    *,
+    subcode: str | None = None,
+    params: Mapping[str, str] | None = None,
+    detail: str = "",
+    headers: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> JSONResponse:
+    """Return a problem. Without `detail`, its sentence is the text `problem.<subcode or code>` of the catalogue.
+
+    `more` are further fields of `ProblemDetails`.
+    """
+    params = dict(params or {})
     more.setdefault("retryable", int(status) in RETRYABLE_STATUSES)
     problem = ProblemDetails(
         type=f"urn:holdfast:problem:{code}",
         title=code.replace("_", " ").capitalize(),
         status=int(status),
-        detail=detail,
+        detail=detail or format_message(f"problem.{subcode or code}", params),
         code=code,
+        subcode=subcode,
+        params=params,
         request_id=getattr(request.state, "request_id", ""),
         instance=request.url.path,
         **more,
@@ -142,8 +167,7 @@ def _build_holdfast_response(request: Request, error: errors.HoldfastError) -> J
     if error.http_status is None:
         return _build_internal_error_response(request, error)
     status, code, wait = error.http_status, error.code, error.http_retry_after
-    params = {name: value for name, value in error.params.items() if name != "message"}
-    more: dict[str, Any] = {"subcode": error.subcode or None, "params": params}
+    more: dict[str, Any] = {}
     if isinstance(error, errors.WorkError):
         more["retryable"] = isinstance(error, errors.Transient)  # a wrong key or an unknown model needs a person
         if isinstance(error, errors.Transient):
@@ -158,11 +182,20 @@ def _build_holdfast_response(request: Request, error: errors.HoldfastError) -> J
     if isinstance(error, errors.PreconditionFailed):
         more |= {"generation": error.generation}
         headers = {"ETag": format_etag(error.generation)}
-    return build_problem_response(request, status, code, str(error), headers=headers, **more)
+    return build_problem_response(
+        request,
+        status,
+        code,
+        subcode=error.subcode or None,
+        params={name: value for name, value in error.params.items() if name != "message"},
+        detail=str(error),
+        headers=headers,
+        **more,
+    )
 
 
 def format_etag(generation: int) -> str:
-    """Return the tag of one generation of a document."""
+    """Return the entity tag of one generation of a document."""
     return f'"g{generation}"'
 
 
@@ -171,36 +204,56 @@ def _build_validation_response(request: Request, error: RequestValidationError) 
         FieldError(pointer="/" + "/".join(_escape_pointer(str(part)) for part in flaw["loc"]), detail=str(flaw["msg"]))
         for flaw in error.errors()
     ]
-    detail = "; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in found[:3]) or "The request cannot be read."
-    return build_problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, errors=found)
+    first = "; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in found[:MAX_FIELD_ERRORS_IN_DETAIL])
+    return build_problem_response(
+        request, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", params={"detail": first}, errors=found
+    )
 
 
 def _build_unreadable_body_response(request: Request, cause: BaseException | None) -> JSONResponse:
-    """Explain why the body is not readable as JSON; the framework gives no reason."""
-    why = "a number in it has too many digits"
+    """Return the reason why a body is not readable as JSON. FastAPI gives no reason, only the cause of its error."""
+    why = "number_too_long"
     if isinstance(cause, RecursionError):
-        why = "it is nested too deeply"
+        why = "body_too_deep"
     elif isinstance(cause, UnicodeError):
-        why = "it is not valid UTF-8"
-    detail = f"The body of the request cannot be read as JSON: {why}. Nothing was changed."
+        why = "body_not_utf8"
     return build_problem_response(
-        request, HTTPStatus.UNPROCESSABLE_ENTITY, "bad_request", detail, subcode="unreadable_body"
+        request,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "bad_request",
+        subcode="unreadable_body",
+        params={"why": why},
     )
 
 
-def _build_http_response(request: Request, error: HTTPException) -> JSONResponse:
+def _build_rejected_response(request: Request, error: RequestRejected) -> JSONResponse:
+    return build_problem_response(
+        request,
+        error.status_code,
+        error.code,
+        subcode=error.subcode or None,
+        params=error.params,
+        headers=error.headers,
+    )
+
+
+def _build_framework_response(request: Request, error: HTTPException) -> JSONResponse:
+    """Return an error of FastAPI or Starlette. Their words are a parameter of codes that cover many mistakes."""
     status = HTTPStatus(error.status_code)
-    code = error.code if isinstance(error, RequestRejected) else CODES_BY_STATUS.get(status, "refused")
-    detail = (
-        str(error.detail) if isinstance(error, RequestRejected) else DETAILS_BY_STATUS.get(status, str(error.detail))
-    )
-    return build_problem_response(request, status, code, detail, headers=error.headers)
+    code = CODES_BY_STATUS.get(status)
+    words = {"detail": str(error.detail).rstrip(".")}
+    if status is HTTPStatus.BAD_REQUEST:
+        return build_problem_response(
+            request, status, "bad_request", subcode="malformed_body", params=words, headers=error.headers
+        )
+    if code is None:
+        return build_problem_response(request, status, "refused", params=words, headers=error.headers)
+    return build_problem_response(request, status, code, headers=error.headers)
 
 
 def _build_internal_error_response(request: Request, error: Exception) -> JSONResponse:
     log.error("api.failed request=%s route=%s", request.state.request_id, describe_route(request), exc_info=error)
-    detail = "Something went wrong that was not foreseen; the server's log has it under the id of this request."
-    return build_problem_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
+    return build_problem_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error")
 
 
 def describe_route(request: Request) -> str:

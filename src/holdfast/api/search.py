@@ -1,6 +1,7 @@
-"""`/bases/{base}/search` and `/answers:stream`.
+"""The routes of `/bases/{base}/search` and `/bases/{base}/answers:stream`.
 
-Responses are not stored for repeated requests: they would hold text of documents that may be deleted meanwhile.
+The server does not store these responses for repeated requests: they contain text of documents that may be deleted
+meanwhile.
 """
 
 from __future__ import annotations
@@ -32,23 +33,28 @@ ANSWER_PART: TypeAdapter[str | Answer] = TypeAdapter(str | Answer)
 
 
 class SearchRequest(RequestBody):
-    """A search."""
+    """A search query and its filters."""
 
     query: str = Field(max_length=10_000)
     limit: int = Field(10, ge=1, le=100)
     channels: list[str] | None = Field(
-        None, description="vector, fulltext, graph, questions, or another installed index; null: all", max_length=50
+        None,
+        description="`vector`, `fulltext`, `graph`, `questions`, or another installed index; null: all.",
+        max_length=50,
     )
-    documents: list[ItemId] | None = Field(None, description="only these", max_length=10_000)
-    below: list[ItemId] = Field(default_factory=list, description="only what stands below these", max_length=100)
-    metadata: dict[str, Any] | None = Field(None, description="only documents with these values", max_length=20)
+    documents: list[ItemId] | None = Field(None, description="Only these documents.", max_length=10_000)
+    below: list[ItemId] = Field(
+        default_factory=list, description="Only documents below these containers.", max_length=100
+    )
+    metadata: dict[str, Any] | None = Field(None, description="Only documents with these values.", max_length=20)
 
 
 @router.post("/search")
 def search(service: Service, base: BaseName, request: SearchRequest) -> SearchResponse:
     """Return the best passages, each with its score and rank in every channel.
 
-    A channel that fails is left out and named in `notices`; if every channel fails, the response is an error.
+    If a channel fails, the hits come from the other channels, and `notices` names it. If every channel fails, the
+    response is an error.
     """
     started = time.perf_counter()
     hits = service.asking.search(
@@ -69,14 +75,14 @@ def search(service: Service, base: BaseName, request: SearchRequest) -> SearchRe
     responses=STREAM_RESPONSES,
 )
 def ask_streaming(service: Service, base: BaseName, question: AskRequest, request: Request) -> StreamingResponse:
-    """Stream an answer: events `text`, then the whole answer as `answer`, or `problem` if it fails."""
+    """Stream an answer: events `text` with its parts, then `answer` with the whole answer, or `problem`."""
     parts = service.asking.stream(base, question.question, mode=question.mode)
-    first = next(parts)  # an error must come before the response starts
+    first = next(parts)  # an error must be raised before the response starts
     return _AnswerStream(request, first, parts)
 
 
 class _AnswerStream(StreamingResponse):
-    """Closes the generator when the response ends or the client leaves, so that the provider stops and costs stop."""
+    """Closes the generator when the response ends or the client disconnects, so that the paid call stops."""
 
     def __init__(self, request: Request, first: str | Answer, parts: Generator[str | Answer, None, None]) -> None:
         super().__init__(_encode_parts(request, chain([first], parts)), media_type=MEDIA_TYPE, headers=STREAM_HEADERS)

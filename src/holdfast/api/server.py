@@ -1,4 +1,4 @@
-"""A server: the application and the workers of its machine, until a signal ends it."""
+"""Runs the application and the workers of this machine until a signal stops them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 CLEANUP_PERIOD = timedelta(minutes=1)
-SHUTDOWN_SECONDS = 5  # for requests to end
+SHUTDOWN_SECONDS = 5  # time that running requests have to end
 
 
 def serve(
@@ -48,12 +48,12 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    `ready` is called with the address once requests are accepted, `pages` adds to the app, and `make_key` is the
-    command that creates the first key of this library.
+    The server calls `ready` with its address as soon as it accepts requests, and `pages` with the app, to add the web
+    pages. `make_key` is the command that creates the first key of this library; an error message shows it.
     """
     other = find_server(settings)
     if other is not None:
-        raise BadSettings(f"A server serves {settings.home} already, at {other}. Use it, or set another HOLDFAST_HOME.")
+        raise BadSettings("already_served", home=settings.home, address=other)
     with ExitStack() as held:
         library = open_library(settings)
         held.callback(library.store.close)
@@ -64,10 +64,7 @@ def serve(
             needs_key=_needs_key(settings),
         )
         if served.needs_key and not library.keys.any_created():
-            raise BadSettings(
-                f"A server on {settings.host} would be open to everybody who can reach it, because there is no key. "
-                f"Make one first: {make_key}"
-            )
+            raise BadSettings("server_without_key", host=settings.host, command=make_key)
         listening = held.enter_context(listen(settings.host, settings.port))
         _start_background_loops(held, served)
         if work:
@@ -83,7 +80,7 @@ def serve(
 
 
 def _start_background_loops(held: ExitStack, served: ServerState) -> None:
-    """Start the threads that follow the event log, send webhooks and clean up."""
+    """Start the threads that follow the event log, send webhooks and remove expired rows."""
     library, settings = served.library, served.settings
     news = open_event_notifier(settings.database)
     held.callback(news.close)
@@ -106,14 +103,14 @@ def _start_background_loops(held: ExitStack, served: ServerState) -> None:
 
 
 def _clean_up(library: Library, settings: Settings) -> None:
-    """Write when keys were used, and remove expired responses and deliveries."""
+    """Store the last-used times of keys, and remove expired responses and deliveries."""
     library.keys.flush_uses()
     library.idempotency.sweep()
     library.deliveries.sweep(settings.retention)
 
 
 class _Server(uvicorn.Server):
-    """Reports when it is ready, and ends event streams when it shuts down."""
+    """A uvicorn server that reports when it is ready, and ends event streams when it shuts down."""
 
     def __init__(self, app: FastAPI, served: ServerState, ready: Callable[[], None]) -> None:
         super().__init__(
@@ -133,7 +130,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let a signal only stop the server: uvicorn would raise it again and skip the clean-up."""
+        """Stop the server at a signal, and do not raise the signal again as uvicorn does: that skips the clean-up."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -149,7 +146,7 @@ class _Server(uvicorn.Server):
             self._ready()
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """Accept no more requests, and end the streams."""
+        """Reject new requests, and end the streams."""
         self._state.draining.set()
         threading.Thread(target=self._state.feed.close, daemon=True).start()  # a signal handler must not wait
         super().handle_exit(sig, frame)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`/session`: the key of a browser in a cookie that scripts cannot read.
+"""The routes of `/session`: they store the key of a browser in a cookie that scripts cannot read.
 
 Browsers send a cookie with every request, so a request with a cookie may only change something if it comes from a page
 of this server; `middleware.py` checks that.
@@ -20,23 +20,23 @@ router = APIRouter(prefix="/session", tags=["session"])
 
 
 class SignInRequest(RequestBody):
-    """A key to keep."""
+    """The key to sign in with."""
 
-    key: Annotated[str, Field(min_length=1, max_length=200, description="the secret of a key")]
+    key: Annotated[str, Field(min_length=1, max_length=200, description="Secret of a key.")]
 
 
 class Session(BaseModel):
     """Whether the server needs a key, and what the key of the request allows."""
 
     needs_key: bool
-    signed_in: bool = Field(description="the request shows a key that is known")
-    scope: str | None = Field(description="what may be done: read, write or admin; null: nothing without a key")
-    name: str = Field(description="of the key; empty where none is shown")
+    signed_in: bool = Field(description="Whether the request has a valid key.")
+    scope: str | None = Field(description="`read`, `write` or `admin`; null: the server needs a key.")
+    name: str = Field(description="Name of the key; empty without a key.")
 
 
 @router.get("")
 def read_session(request: Request, response: Response) -> Session:
-    """Return whether a key is needed, and what the key of the request allows; works without a key."""
+    """Return whether the server needs a key, and what the key of the request allows. Works without a key."""
     key = find_valid_key(request)
     needed = key_required(request)
     if key is not None:
@@ -48,7 +48,7 @@ def read_session(request: Request, response: Response) -> Session:
 
 @router.post("", status_code=HTTPStatus.NO_CONTENT)
 def sign_in(request: Request, response: Response, body: SignInRequest) -> None:
-    """Keep a key in a cookie until the browser is closed; a wrong key is rejected."""
+    """Store a key in a cookie until the browser is closed. The server rejects a key that is not valid."""
     if get_server_state(request).library.keys.verify(body.key) is None:
         raise unknown_key()
     response.set_cookie(
@@ -58,5 +58,5 @@ def sign_in(request: Request, response: Response, body: SignInRequest) -> None:
 
 @router.delete("", status_code=HTTPStatus.NO_CONTENT)
 def sign_out(request: Request, response: Response) -> None:
-    """Delete the cookie; the key itself stays valid."""
+    """Delete the cookie. The key itself stays valid."""
     response.headers["Set-Cookie"] = clear_cookie_header(request)

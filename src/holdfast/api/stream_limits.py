@@ -1,4 +1,4 @@
-"""Limits of event streams per key and per process, so that streams never block other requests."""
+"""Limits the event streams per key and per process, so that streams never block other requests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from holdfast.api.problems import RequestRejected
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHARE_DIVISOR = 2  # at most 1/N of the connections are streams, and 1/N of the streams belong to one key
+SHARE_DIVISOR = 2  # at most 1/N of the connections are streams, and at most 1/N of the streams belong to one key
 RETRY_SECONDS = 10
+# The server closes the connection, so that a rejected stream frees its file descriptor at once.
+REJECTED_HEADERS = {"Retry-After": str(RETRY_SECONDS), "Connection": "close"}
 
 
 class StreamLimits:
-    """Counts open streams by key; `None` stands for callers without a key."""
+    """Counts open streams by key; the key of callers without one is None."""
 
     def __init__(self, *, connections: int, most: int, per_key: int) -> None:
         self.max_streams = min(most, max(1, connections // SHARE_DIVISOR))
@@ -28,17 +30,19 @@ class StreamLimits:
 
     @contextmanager
     def reserve(self, key: int | None) -> Iterator[None]:
-        """Count one stream until the end of the block, or reject it."""
+        """Count one stream until the end of the block; raise `RequestRejected` at a limit."""
         with self._mutex:
             if self._open_streams[key] >= self.max_per_key:
-                raise _too_many_streams(
-                    f"This key has {self.max_per_key} event streams open, which is the limit for one key. Close one of "
-                    "them, or raise HOLDFAST_STREAMS_PER_KEY and the limit of open files (ulimit -n) of the server."
+                raise RequestRejected(
+                    HTTPStatus.TOO_MANY_REQUESTS,
+                    "too_many_streams",
+                    subcode="too_many_streams_of_key",
+                    headers=REJECTED_HEADERS,
+                    limit=self.max_per_key,
                 )
             if self._open_streams.total() >= self.max_streams:
-                raise _too_many_streams(
-                    f"The server has {self.max_streams} event streams open, which is its limit. Try again later, or "
-                    "raise HOLDFAST_STREAMS and the limit of open files (ulimit -n) of the server."
+                raise RequestRejected(
+                    HTTPStatus.TOO_MANY_REQUESTS, "too_many_streams", headers=REJECTED_HEADERS, limit=self.max_streams
                 )
             self._open_streams[key] += 1
         try:
@@ -48,13 +52,3 @@ class StreamLimits:
                 self._open_streams[key] -= 1
                 if not self._open_streams[key]:
                     del self._open_streams[key]
-
-
-def _too_many_streams(detail: str) -> RequestRejected:
-    # The connection is closed, so that a refused stream frees its file descriptor at once.
-    return RequestRejected(
-        HTTPStatus.TOO_MANY_REQUESTS,
-        detail,
-        code="too_many_streams",
-        headers={"Retry-After": str(RETRY_SECONDS), "Connection": "close"},
-    )

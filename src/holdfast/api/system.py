@@ -1,4 +1,4 @@
-"""`/about` and the health of the server."""
+"""The routes of `/about`, `/healthz` and `/readyz`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Health(BaseModel):
 
 @router.get("/about")
 def read_about(service: Service, request: Request) -> About:
-    """Return the version, the rights of the key, and for administrators the settings without secrets."""
+    """Return the version and the rights of the key; administrators also get the settings, without secrets."""
     caller = service.authorization.caller
     admin = caller.may(Scope.ADMIN) and caller.bases is None
     settings = get_server_state(request).settings

@@ -1,6 +1,6 @@
-"""Receives files: from a form, or a body that is the file.
+"""Receives uploaded files: a form with files, or a body that is one file.
 
-Bytes are written to a temporary file as they arrive, never held in memory as a whole.
+Bytes are written to a temporary file as they arrive, so a large upload does not fill the memory.
 """
 
 from __future__ import annotations
@@ -24,24 +24,21 @@ if TYPE_CHECKING:
     from fastapi import Request
     from starlette.datastructures import FormData
 
-MAX_BYTES_IN_MEMORY = 1 << 20  # a larger body is on the disk
+MAX_BYTES_IN_MEMORY = 1 << 20  # a larger body is written to the disk
 MAX_FILES = 1000
 MULTIPART_TYPE = "multipart/form-data"
 
 
 @asynccontextmanager
 async def receive_files(request: Request, *, name: str | None, parent: int | None) -> AsyncIterator[list[File]]:
-    """Receive files from a form, or the body under the given name."""
+    """Receive the files of a form, or the body as one file with this name."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == MULTIPART_TYPE:
         with reporting_full_disk(IN_TEMPORARY_FOLDER):
             async with request.form(max_files=MAX_FILES, max_fields=MAX_FILES) as form:
                 yield _files_of_form(form, parent)
         return
     if not name:
-        raise RequestRejected(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "Send a form with files (multipart/form-data), or the bytes themselves with ?name=.",
-        )
+        raise RequestRejected(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type")
     async with spool_body(request) as body:
         yield [File(name=name, content=body, parent=parent)]
 
@@ -62,20 +59,20 @@ def _files_of_form(form: FormData, parent: int | None) -> list[File]:
     metadata = _parse_metadata(form.get("metadata"))
     parts = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
     if not parts:
-        raise RequestRejected(HTTPStatus.BAD_REQUEST, "The form holds no file; send each as a part with a filename.")
+        raise RequestRejected(HTTPStatus.BAD_REQUEST, "bad_request", subcode="form_without_files")
     return [
         File(name=part.filename or "unnamed", content=part.file, metadata=metadata, parent=parent) for part in parts
     ]
 
 
 def _parse_metadata(given: Any) -> dict[str, Any]:
-    """Return the field `metadata` of a form: a JSON object that applies to all its files."""
+    """Return the JSON object in the field `metadata` of a form; it applies to all files of the form."""
     if given is None:
         return {}
     try:
         read = json.loads(given)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadRequest(f"`metadata` is not JSON that can be read: {error}.") from error
+        raise BadRequest("metadata_not_json", detail=error) from error
     if not isinstance(read, dict):
-        raise BadRequest("`metadata` must be a JSON object.")
+        raise BadRequest("metadata_not_an_object")
     return read

@@ -34,7 +34,7 @@ class ApiKey:
     name: str
     prefix: str  # the beginning of the secret
     scope: str  # read, write or admin
-    bases: list[str] | None  # None: all, also later ones
+    bases: list[str] | None  # None: all bases, including later ones
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
@@ -56,13 +56,13 @@ class Webhook:
     id: int
     url: str
     types: list[str]
-    bases: list[str] | None  # None: all, also later ones
+    bases: list[str] | None  # None: all bases, including later ones
     enabled: bool
-    disabled_reason: str | None  # asked, gone (HTTP 410), failing (for days)
+    disabled_reason: str | None  # asked (by a caller), gone (HTTP 410), failing (for days)
     failures: int  # consecutive failed attempts
     failing_since: datetime | None
     created_at: datetime
-    state: str = "healthy"  # healthy, failing (one message at a time is sent as a probe) or disabled
+    state: str = "healthy"  # healthy, failing (only one message at a time is sent, as a probe) or disabled
     retry_at: datetime | None = None  # while failing: time of the next attempt
     waiting: int = 0  # unsent messages
 
@@ -102,12 +102,12 @@ class LocalKeys(ValidatedOperations, AdminOperations):
     ) -> KeyWithSecret:
         """Create a key; only this result contains its secret.
 
-        Without a scope the first key of a server is an admin key: from then on every request needs a key, and without
-        an admin key its creator could not create another one. Later keys, and keys limited to bases, may only read.
+        Without `scope`, the first key of a server is an admin key: from then on every request needs a key, and without
+        an admin key nobody could create another one. Later keys, and keys limited to bases, can only read.
         """
         keys = self._library.keys
         if days is not None and not 1 <= days <= MAX_KEY_DAYS:
-            raise BadRequest("key_life", f"A key lives 1 to {MAX_KEY_DAYS} days, or for ever.", longest=MAX_KEY_DAYS)
+            raise BadRequest("key_life", days=days, longest=MAX_KEY_DAYS)
         ids = _find_base_ids(self._authorization, bases)
         ends = None if days is None else Moment(int((datetime.now(UTC) + timedelta(days=days)).timestamp() * 1_000_000))
         usual = Scope.READ if bases is not None or keys.any_created() else Scope.ADMIN
@@ -116,11 +116,11 @@ class LocalKeys(ValidatedOperations, AdminOperations):
         return KeyWithSecret(key=self._to_schema(key), secret=secret)
 
     def list(self) -> KeyList:
-        """Return all keys without their secrets, oldest first; also revoked and expired ones."""
+        """Return all keys without their secrets, oldest first, including revoked and expired keys."""
         return [self._to_schema(key) for key in self._library.keys.list_all()]
 
     def revoke(self, key: int) -> ApiKey:
-        """Revoke a key; requests with it are rejected from now on."""
+        """Revoke a key. The server rejects requests with this key from now on."""
         return self._to_schema(self._library.keys.revoke(key))
 
     def _to_schema(self, key: StoredKey) -> ApiKey:
@@ -156,15 +156,15 @@ class LocalWebhooks(ValidatedOperations, AdminOperations):
         return self._to_schema(self._library.webhooks.get(webhook))
 
     def enable(self, webhook: int) -> Webhook:
-        """Enable a webhook."""
+        """Enable a webhook: send its queued messages and new events. Events of the disabled time are skipped."""
         return self._to_schema(self._library.webhooks.enable(webhook))
 
     def disable(self, webhook: int) -> Webhook:
-        """Disable a webhook; nothing is sent until it is enabled."""
+        """Disable a webhook. Holdfast sends nothing to it until you enable it."""
         return self._to_schema(self._library.webhooks.disable(webhook))
 
     def rotate(self, webhook: int) -> WebhookWithSecret:
-        """Replace the secret; for one day the old secret also signs."""
+        """Replace the secret of a webhook. For one day, messages are signed with both the old and the new secret."""
         secret = self._library.webhooks.rotate_secret(webhook)
         return WebhookWithSecret(webhook=self.get(webhook), secret=secret)
 
@@ -173,12 +173,12 @@ class LocalWebhooks(ValidatedOperations, AdminOperations):
         self._library.webhooks.delete(webhook)
 
     def deliveries(self, webhook: int, *, cursor: str | None = None, limit: int = 50) -> Page[Delivery]:
-        """Return the sent and the waiting messages of a webhook, newest first."""
+        """Return the sent and the queued messages of a webhook, newest first."""
         found = self._library.deliveries.list_for_webhook(webhook, before=parse_cursor(cursor), limit=limit)
         return Page(items=found, next_cursor=str(found[-1].id) if len(found) == limit else None)
 
     def redeliver(self, delivery: int) -> Delivery:
-        """Send a delivery again, immediately and under the same id."""
+        """Send a delivery again immediately, with the same id."""
         return self._library.deliveries.redeliver(delivery)
 
     def _to_schema(self, webhook: StoredWebhook) -> Webhook:
@@ -203,7 +203,7 @@ def _find_base_ids(authorization: Authorization, names: Sequence[str] | None) ->
 
 
 def _find_base_names(authorization: Authorization, ids: frozenset[int] | None) -> list[str] | None:
-    """Return the names of bases; deleted ones are left out."""
+    """Return the names of bases, without deleted ones."""
     if ids is None:
         return None
     return [base.name for base in authorization.library.catalog.bases() if base.id in ids]

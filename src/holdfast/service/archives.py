@@ -1,4 +1,4 @@
-"""Bases as files: export and restore."""
+"""Exports bases to archive files, and restores them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class LocalArchives(ValidatedOperations):
         self._archives = authorization.library.archives
 
     def export(self, base: str, to: Path | BinaryIO, *, memos: bool = True) -> ExportResult:
-        """Write a base with its documents and settings to a file; `memos` includes paid answers."""
+        """Write a base with its documents and settings to a file; with `memos`, also the paid answers."""
         done = self._archives.export(self._authorization.find_base(base, Scope.ADMIN), to, memos=memos)
         return ExportResult(bytes=done.bytes)
 
     def restore(self, archive: Path | BinaryIO, *, name: str | None = None) -> RestoredBase:
-        """Create a base from an archive; its documents are indexed again with the paid answers of the archive."""
+        """Create a base from an archive. Its documents are indexed again, with the paid answers of the archive."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return self._archives.restore(
             archive, name=name, options=RestoreOptions(requester=self._authorization.requester)

@@ -1,6 +1,6 @@
 """Checks which bases a caller sees, and what the caller may do there.
 
-For a caller, a base without permission and a base that does not exist give the same error.
+A base that the caller may not see gives the same error as a base that does not exist.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Authorization:
 
     @property
     def requester(self) -> str:
-        """The name that is recorded as the requester."""
+        """The name that jobs and events record as the requester."""
         return self.caller.name
 
     def find_base(self, name: str, scope: Scope = Scope.READ) -> Base:
-        """Return a base by name; raise unless the caller has this scope there."""
+        """Return a base by name. Raise if the caller cannot see it or does not have this scope."""
         base = self.library.catalog.find_base(name)
         if not self.caller.sees(base.id):
             raise UnknownBase(name)
@@ -38,7 +38,7 @@ class Authorization:
         return base
 
     def find_base_or_all(self, name: str | None) -> Base | None:
-        """Return a base by name; None means all bases, and for a limited key its only base."""
+        """Return a base by name. Without a name, return None for all bases, or the only base of a limited key."""
         if name is not None:
             return self.find_base(name)
         if self.caller.bases is None:
@@ -46,20 +46,20 @@ class Authorization:
             return None
         visible = self.visible_bases()
         if len(visible) != 1:
-            raise BadRequest("The key is limited to some bases; name the one that is meant.")
+            raise BadRequest("base_not_named")
         return self.find_base(visible[0].name)
 
     def require_all_bases(self, scope: Scope) -> None:
         """Raise unless the caller has this scope in all bases."""
         if self.caller.bases is not None:
-            raise Forbidden("This concerns all bases, and the key is limited to some; use a key for all of them.")
+            raise Forbidden("all_bases_required")
         self._require_scope(scope)
 
     def visible_bases(self) -> list[Base]:
         return [base for base in self.library.catalog.bases() if self.caller.sees(base.id)]
 
     def base_names(self) -> dict[str, str]:
-        """Return the names of the visible bases by the key that jobs and events use."""
+        """Return the names of the visible bases, by the base key of jobs and events."""
         return {base.key: base.name for base in self.visible_bases()}
 
     def find_job(self, job: str, scope: Scope = Scope.READ) -> tuple[Job, str]:
@@ -73,4 +73,4 @@ class Authorization:
 
     def _require_scope(self, scope: Scope) -> None:
         if not self.caller.may(scope):
-            raise Forbidden(f"This needs a key with the scope {scope!s}; yours has {self.caller.scope!s}.")
+            raise Forbidden("scope_required", scope=scope, given=self.caller.scope)

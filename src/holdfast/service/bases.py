@@ -34,8 +34,8 @@ class Base:
     status: BaseStatus
     problem: Problem | None
     settings: BaseSettings
-    not_enabled: dict[str, Problem]  # requested indexes that cannot run here, each with the reason
-    rollout: Progress | None = None  # of a settings change that documents still follow; None: none
+    not_enabled: dict[str, Problem]  # indexes in the settings that cannot run here, with the reason
+    rollout: Progress | None = None  # progress of a settings change that is still being applied to documents
 
 
 class LocalBases(ValidatedOperations):
@@ -44,16 +44,16 @@ class LocalBases(ValidatedOperations):
         self._bases = authorization.library.bases
 
     def create(self, name: str, **settings: Any) -> Base:
-        """Create a base; settings that are not given have their defaults."""
+        """Create a base. Settings that are left out get their defaults."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return self._to_schema(self._bases.create(name, replace_settings(BaseSettings(), settings)))
 
     def list(self) -> list[Base]:
-        """Return the bases that the caller may see, by name."""
+        """Return the bases that the caller may see, sorted by name."""
         return [self._to_schema(base) for base in self._authorization.visible_bases()]
 
     def get(self, name: str) -> Base:
-        """Return a base with its settings, the indexes it cannot have here, and the progress of a settings change."""
+        """Return a base: its settings, the indexes that cannot run here, and the progress of a settings change."""
         return self._to_schema(self._authorization.find_base(name))
 
     def counts(self, name: str) -> DocumentCounts:
@@ -61,9 +61,9 @@ class LocalBases(ValidatedOperations):
         return self._authorization.library.document_queries.counts(self._authorization.find_base(name))
 
     def change(self, name: str, *, to: str | None = None, **settings: Any) -> Base:
-        """Change settings of a base, and its name if `to` is given; either all changes are applied or none.
+        """Change settings of a base, and its name if `to` is given. Either all changes are applied or none.
 
-        Documents follow in the background. Until a document has followed, search uses its old index.
+        Workers update the documents in the background. Until a document is updated, search uses its old index.
         """
         base = self._authorization.find_base(name, Scope.ADMIN)
         wanted = replace_settings(base.settings, settings)
@@ -78,20 +78,20 @@ class LocalBases(ValidatedOperations):
         return self._to_schema(self._bases.rename(base, to))
 
     def repair(self, name: str) -> Base:
-        """Retry what made a base fail, and build what is missing."""
+        """Test the providers of a failed base. If they work, open the base and build what failed or is missing."""
         base = self._authorization.find_base(name, Scope.ADMIN)
         return self._to_schema(self._bases.repair(base, requester=self._authorization.requester).base)
 
     def test_providers(self, name: str) -> ProbeResults:
-        """Send a small request to each provider of a base and return the results; paid calls are on the ledger."""
+        """Send a small request to each provider of a base and return the results. The ledger records paid calls."""
         return self._authorization.library.provider_probe.run(self._authorization.find_base(name, Scope.ADMIN))
 
     def clear(self, name: str) -> None:
-        """Delete all documents of a base; the name and the settings stay."""
+        """Delete all documents of a base. The name and the settings stay."""
         self._bases.clear(self._authorization.find_base(name, Scope.ADMIN), requester=self._authorization.requester)
 
     def delete(self, name: str) -> None:
-        """Delete a base and everything in it. The name is free at once; the data is removed in the background."""
+        """Delete a base and its documents. The name is free at once; workers remove the data in the background."""
         self._bases.delete(self._authorization.find_base(name, Scope.ADMIN), requester=self._authorization.requester)
 
     def _forbid_changes_beyond_base(self, base: StoredBase, settings: BaseSettings, name: str | None) -> None:
@@ -102,15 +102,9 @@ class LocalBases(ValidatedOperations):
         if self._authorization.caller.bases is None:
             return
         if name is not None and to_nfc(name) != base.name:
-            raise Forbidden(
-                "Renaming a base needs a key for all bases, and yours is limited to some. Nothing was changed; ask "
-                "somebody with such a key."
-            )
+            raise Forbidden("rename_needs_all_bases", base=base.name)
         if settings.tenant != base.settings.tenant:
-            raise Forbidden(
-                "Changing the tenant of a base needs a key for all bases, and yours is limited to some. Nothing was "
-                "changed; ask somebody with such a key."
-            )
+            raise Forbidden("tenant_needs_all_bases", base=base.name)
 
     def _to_schema(self, base: StoredBase) -> Base:
         rollout = self._bases.read_rollout_slot(base)
@@ -131,11 +125,11 @@ def _rollout_progress(slot: Slot) -> Progress:
 
 
 def replace_settings(settings: BaseSettings, changes: Mapping[str, Any]) -> BaseSettings:
-    """Return the settings with some of them replaced; an unknown name raises `BadSettings`."""
+    """Return the settings with these changes. Raise `BadSettings` for an unknown name."""
     known = asdict(settings)
     unknown = sorted(changes.keys() - known.keys())
     if unknown:
-        raise BadSettings(f"A base has no setting {unknown[0]!r}; it has {', '.join(known)}.")
+        raise BadSettings("unknown_base_setting", name=unknown[0], known=", ".join(known))
     values = known | dict(changes)
     try:
         values["indexes"] = tuple(values["indexes"])
@@ -143,4 +137,4 @@ def replace_settings(settings: BaseSettings, changes: Mapping[str, Any]) -> Base
         values["on_duplicate"] = OnDuplicate(values["on_duplicate"])
         return BaseSettings(**values)
     except (TypeError, ValueError) as error:
-        raise BadRequest(f"These settings cannot be read: {error}.") from error
+        raise BadRequest("base_settings_not_valid", detail=error) from error

@@ -86,47 +86,47 @@ class Holdfast:
 
     @property
     def jobs(self) -> LocalJobs:
-        """The queue: its jobs, their order, pauses."""
+        """List, cancel, retry and prioritise jobs; pause the queue."""
         return self._service.jobs
 
     @property
     def asking(self) -> LocalSearch:
-        """Search bases, ask questions, and read the knowledge graph."""
+        """Search bases, answer questions, and read the knowledge graph."""
         return self._service.asking
 
     @property
     def cards(self) -> LocalCards:
-        """Study cards."""
+        """Generate, list and export study cards."""
         return self._service.cards
 
     @property
     def dossiers(self) -> LocalDocumentDetails:
-        """The details of one document: history, cost, chunks, entities."""
+        """Read the details of one document: history, costs, missing chunks, entities, cards."""
         return self._service.dossiers
 
     @property
     def accounts(self) -> LocalUsage:
-        """Costs, refused requests, and checks of the stores."""
+        """Read costs and refused requests, check the stores, and erase deleted data."""
         return self._service.accounts
 
     @property
     def archives(self) -> LocalArchives:
-        """Export bases to files and import them."""
+        """Export bases to files and restore them."""
         return self._service.archives
 
     @property
     def events(self) -> LocalEvents:
-        """What has happened."""
+        """Read the event log."""
         return self._service.events
 
     @property
     def keys(self) -> LocalKeys:
-        """API keys of a server."""
+        """Create, list and revoke the API keys of a server."""
         return self._service.keys
 
     @property
     def webhooks(self) -> LocalWebhooks:
-        """Addresses that receive events."""
+        """Manage the addresses that receive events."""
         return self._service.webhooks
 
     def overview(self, hours: int = 24) -> Overview:
@@ -142,7 +142,7 @@ class Holdfast:
         self.close()
 
     def close(self) -> None:
-        """Stop the worker of this process, which releases its work, and close the library."""
+        """Stop the worker of this process, so that other workers can claim its work, and close the library."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
@@ -171,13 +171,19 @@ class Holdfast:
     ) -> list[DocumentStatus]:
         """Wait until documents are no longer queued or indexing, and return their statuses without deleted ones.
 
-        `progress` is called with the statuses a few times a second. Raises `TimeoutError` after `timeout` seconds.
+        Calls `progress` with the statuses a few times a second. Raises `TimeoutError` after `timeout` seconds.
+
+        Example:
+            reply = library.documents.note("handbook", "leave", "Parental leave is twelve weeks.")
+            library.wait("handbook", [reply.document], timeout=60)
         """
         wanted = [document for document in documents if document is not None]
         return _wait_until(
             lambda: self.documents.statuses(base, wanted),
             lambda statuses: all(document.status not in BUSY_STATUSES for document in statuses),
-            lambda statuses: f"{sum(one.status in BUSY_STATUSES for one in statuses)} documents are not at rest yet.",
+            lambda statuses: (
+                f"{sum(one.status in BUSY_STATUSES for one in statuses)} documents are still queued or indexing."
+            ),
             timeout,
             progress,
         )
@@ -187,7 +193,7 @@ class Holdfast:
         return _wait_until(
             lambda: self.jobs.get(job),
             lambda found: found.ended,
-            lambda found: f"The job {job} has not ended yet; it is {found.state}.",
+            lambda found: f"Job '{job}' has not ended yet; its state is '{found.state}'.",
             timeout,
             progress,
         )

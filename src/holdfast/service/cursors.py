@@ -1,4 +1,4 @@
-"""Page cursors: the position where the previous page ended."""
+"""Parses page cursors: the position where the previous page ended."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from holdfast.errors import BadRequest
 
 
 def parse_cursor(cursor: str | None) -> int | None:
-    """Return the id in a cursor; None stands for the first page."""
+    """Return the id in a cursor; None means the first page."""
     if cursor is None:
         return None
     number = parse_number(cursor)
     if number is None:
-        raise BadRequest(f"{cursor!r} is not where a page ended; begin again without it.")
+        raise BadRequest("bad_cursor", cursor=cursor)
     return number
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from holdfast.service.authorization import Authorization
     from holdfast.service.timeline import HistoryEntry
 
-MAX_HISTORY_ROWS = 500  # jobs, and events, that a history is built from
+MAX_HISTORY_ROWS = 500  # a history is built from at most so many jobs per slot owner, and so many events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentUsage:
-    """What was paid for one document, and what stored answers saved."""
+    """What Holdfast paid for one document, and what cached answers saved."""
 
     document: int
     name: str
@@ -37,7 +37,7 @@ class LocalDocumentDetails(ValidatedOperations):
         self._library = authorization.library
 
     def entities(self, base: str, document: int) -> list[DocumentEntity]:
-        """Return the entities that a document mentions, with the number of chunks that do, most frequent first."""
+        """Return the entities that a document mentions, each with its number of chunks, most frequent first."""
         return self._library.document_details.entities(self._authorization.find_base(base), document)
 
     def cards(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
@@ -48,11 +48,11 @@ class LocalDocumentDetails(ValidatedOperations):
         return Page(items=items, next_cursor=None if more is None else str(more))
 
     def missing(self, base: str, document: int, *, limit: int = 100) -> list[MissingChunk]:
-        """Return the chunks that an index of a document lacks, each with the reason and how it begins."""
+        """Return the chunks that are missing in an index of a document, each with the reason and its first words."""
         return self._library.document_details.missing(self._authorization.find_base(base), document, limit=limit)
 
     def usage(self, base: str, document: int) -> DocumentUsage:
-        """Return what was paid for a document, and what stored answers saved."""
+        """Return what Holdfast paid for a document, and what cached answers saved."""
         target = self._authorization.find_base(base)
         with self._library.document_queries.open_item(target, document) as (_, item, _):
             name = item.name
@@ -69,7 +69,7 @@ class LocalDocumentDetails(ValidatedOperations):
     def history(self, base: str, document: int, *, limit: int = 100) -> list[HistoryEntry]:
         """Return the history of a document, newest first: requests, their outcomes, and the attempts of each index.
 
-        Outcomes are known as long as jobs are kept, attempts as long as the event log is kept.
+        Outcomes are available as long as jobs are kept, attempts as long as the event log is kept.
         """
         target = self._authorization.find_base(base)
         with self._library.document_queries.open_item(target, document) as (_, item, slots):

@@ -1,4 +1,4 @@
-"""Documents: add, request work, list, read, delete."""
+"""Operations on documents: add, index, list, read, delete."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ StatusList = list[DocumentStatus]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file to add: bytes, an open file, or a path that is opened when it is read."""
+    """A file to add: bytes, an open file, or a path. A path is opened when the file is read.
+
+    Example:
+        library.documents.add("handbook", [File(name="leave.md", content=b"# Leave", metadata={"team": "people"})])
+    """
 
     name: str
     content: bytes | BinaryIO | Path
@@ -57,18 +61,18 @@ class File:
 
     @classmethod
     def at(cls, path: Path | str) -> File:
-        """Return a file of this machine under its own name."""
+        """Return a file of this machine with its own name."""
         where = Path(path)
         if not where.is_file():
-            raise BadRequest(f"{str(path)!r} is not a file; add a folder with `sync`.")
+            raise BadRequest("no_such_file", path=path)
         return cls(name=where.name, content=where)
 
 
 class SingleDocumentOperations(ABC):
-    """Requests about one document, on a database or at a server.
+    """Operations on one document, in a local library or on a server.
 
-    Each raises `Conflict` if it starts no new work. With `unless_changed`, a request is only accepted if the document
-    has one of these generations.
+    Each raises `Conflict` if it starts no new work, and `PreconditionFailed` if `unless_changed` is given and does not
+    contain the generation of the document.
     """
 
     @abstractmethod
@@ -81,38 +85,38 @@ class SingleDocumentOperations(ABC):
         priority: int = DEFAULT_PRIORITY,
         unless_changed: Generations = None,
     ) -> Replies:
-        """Request the same action for many documents; `unless_changed` is only allowed for a single one."""
+        """Request the same action for many documents; `unless_changed` is only allowed with one document."""
 
     def index(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
-        """Index a document that is not indexed; a conflict names the job that already does."""
+        """Index a document. Raise `Conflict` if it is already indexed, or if a job is indexing it."""
         return self._run_action(base, "index", document, priority, unless_changed)
 
     def reindex(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
-        """Build a document again, or all documents of a container; rejected while one of them is active."""
+        """Index a document again, or all documents of a container. Raise `Conflict` while one of them is active."""
         return self._run_action(base, "reindex", document, priority, unless_changed)
 
     def refresh(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
-        """Fetch a page, sitemap or folder again; unchanged content costs nothing."""
+        """Read a page, sitemap or folder again. Unchanged content costs nothing."""
         return self._run_action(base, "refresh", document, priority, unless_changed)
 
     def retry(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
-        """Build what failed or is missing, and nothing else; for a failed clean-up, retry it now."""
+        """Build only what failed or is missing. For a document that is being deleted, retry its clean-up now."""
         return self._run_action(base, "retry", document, priority, unless_changed)
 
     def cancel(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
-        """Stop active work; search keeps using what was built before."""
+        """Stop active work. Search keeps using the index that was built before."""
         return self._run_action(base, "cancel", document, DEFAULT_PRIORITY, unless_changed)
 
     def delete(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
-        """Delete a document or container; it disappears from search and lists immediately."""
+        """Delete a document, or a container with everything in it. It disappears from search and lists immediately."""
         return self._run_action(base, "delete", document, DEFAULT_PRIORITY, unless_changed)
 
     def _run_action(self, base: str, action: str, document: int, priority: int, unless_changed: Generations) -> Reply:
@@ -159,7 +163,7 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         return self._add_uploads(base, [upload], on_duplicate=on_duplicate)[0]
 
     def url(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
-        """Add a web page; with `every`, it is fetched again after so many seconds."""
+        """Add a web page. With `every`, Holdfast fetches it again after so many seconds."""
         return self._add_uploads(base, [_make_url_upload(ItemKind.URL, address, name, every)])[0]
 
     def sitemap(self, base: str, address: str, *, name: str | None = None, every: int | None = None) -> Reply:
@@ -167,7 +171,7 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         return self._add_uploads(base, [_make_url_upload(ItemKind.SITEMAP, address, name, every)])[0]
 
     def sync(self, base: str, folder: Path | str, *, priority: int = DEFAULT_PRIORITY) -> Reply:
-        """Bring a folder of the machine that holds the library up to date; the first call adds it."""
+        """Add, update and remove documents so that they match a folder on the machine of the library."""
         target, local = self._find_base_for_folders(base)
         return make_document_reply(
             self._library.folder_sync.sync(target, Path(folder), self._request_options(priority), local=local)
@@ -197,13 +201,13 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
     ) -> Replies:
         """Request the same action for many documents: index, reindex, refresh, retry, force, cancel or delete.
 
-        With `unless_changed`, which is only allowed for a single document, the request is only accepted if the document
-        has one of these generations.
+        With `unless_changed`, which is only allowed with one document, the request is accepted only if the document has
+        one of these generations.
         """
         target = self._authorization.find_base(base, Scope.WRITE)
         wanted = parse_choice(Action, "action", action)
         if unless_changed is not None and len(documents) != 1:
-            raise BadRequest("Whether it changed can be asked of one document at a time.")
+            raise BadRequest("unless_changed_for_many", documents=len(documents))
         options = self._request_options(priority)._replace(unless_changed=unless_changed)
         return [make_document_reply(reply) for reply in self._request_action(target, wanted, documents, options)]
 
@@ -222,8 +226,9 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
     ) -> BulkSummary:
         """Request the same action for all documents that a list with these filters shows; `dry_run` only counts them.
 
-        A container covers everything below it, which gets no request of its own. If `states` is given, reindex, force
-        and delete skip folders and sitemaps unless `kinds` names them, because documents below them have other states.
+        A request for a container covers everything below it, so items below it get no request of their own. If `states`
+        is given, reindex, force and delete skip folders and sitemaps unless `kinds` names them, because documents below
+        them can have other states.
         """
         target = self._authorization.find_base(base, Scope.WRITE)
         filter_ = DocumentFilter(parent=parent, states=states, kinds=kinds, text=text, deleting=deleting)
@@ -256,7 +261,7 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         page: int = 1,
         size: int = 50,
     ) -> Page[Document]:
-        """Return documents of a base: by default active ones first, then failed ones, then the newest.
+        """Return documents of a base. By default, active documents come first, then failed ones, then the newest.
 
         `parent` limits the list to the direct children of a container, 0 to the top level. `text` is part of a name.
         `deleting` lists only documents that are being deleted.
@@ -272,7 +277,7 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         )
 
     def statuses(self, base: str, documents: Iterable[int]) -> StatusList:
-        """Return the status of up to 1,000 documents; unknown ids are left out."""
+        """Return the status of up to 1,000 documents, without unknown ids."""
         return list(self._library.document_queries.statuses(self._authorization.find_base(base), documents))
 
     def get(self, base: str, document: int) -> Document:
@@ -280,7 +285,7 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         return self._library.document_queries.read_document(self._authorization.find_base(base), document)
 
     def text(self, base: str, document: int, *, start: int = 0, length: int = 50_000) -> DocumentText:
-        """Return the text of a document as it was read and is searched, or a part of it."""
+        """Return the text of a document, or a part of it, as search uses it."""
         return self._library.document_queries.text(
             self._authorization.find_base(base), document, start=start, limit=length
         )
@@ -294,14 +299,14 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         return self._library.document_queries.original(self._authorization.find_base(base), document)
 
     def chunks(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[DocumentChunk]:
-        """Return the chunks of a document, or of all documents below a container, as they are searched."""
+        """Return the chunks of a document, or of all documents below a container, as search uses them."""
         target = self._authorization.find_base(base)
         items = self._library.items.chunks(target, document, after=parse_pair_cursor(cursor) or (0, -1), limit=limit)
         more = f"{items[-1].document}.{items[-1].ordinal}" if len(items) == limit else None
         return Page(items=items, next_cursor=more)
 
     def download(self, base: str, document: int, to: Path | BinaryIO) -> int:
-        """Write the original bytes of a document; return their number."""
+        """Write the original bytes of a document to a file; return their number."""
         original = self.original(base, document)
         with original.path.open("rb") as file, open_for_writing(to) as target:
             shutil.copyfileobj(file, target)
@@ -324,10 +329,10 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         return [make_document_reply(reply) for reply in self._library.adder.add(target, uploads, options)]
 
     def _find_base_for_folders(self, base: str) -> tuple[Base, bool]:
-        """Return a base, and whether the caller is the local user; only an administrator may name folders.
+        """Return a base, and whether the caller is the local user. Raise unless the caller may name folders.
 
-        Folders of the server belong to no base, so a key that is limited to some bases may not name them. On a server
-        without keys every caller is the local user.
+        This needs the scope `admin`. Folders of the server belong to no base, so the key must not be limited to some
+        bases. On a server without keys, every caller is the local user.
         """
         target = self._authorization.find_base(base, Scope.ADMIN)
         local = self._authorization.caller.key_id is None
@@ -341,16 +346,16 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
 
 @contextmanager
 def open_for_writing(to: Path | BinaryIO) -> Iterator[BinaryIO]:
-    """Open a file for writing; an existing file is not overwritten."""
+    """Open a file for writing. Raise `BadRequest` if it exists, so that nothing is overwritten."""
     if not isinstance(to, Path):
         yield to
         return
     try:
         file = to.open("xb")
     except FileExistsError as error:
-        raise BadRequest(f"{str(to)!r} is there already; name another file, or remove it first.") from error
+        raise BadRequest("file_exists", path=to) from error
     except OSError as error:
-        raise BadRequest(f"{str(to)!r} cannot be written: {error.strerror}.") from error
+        raise BadRequest("file_not_writable", path=to, detail=error.strerror) from error
     try:
         with reporting_full_disk(f"for {str(to)!r}"), file:
             yield file
@@ -360,27 +365,18 @@ def open_for_writing(to: Path | BinaryIO) -> Iterator[BinaryIO]:
 
 
 def _make_url_upload(kind: ItemKind, address: str, name: str | None, every: int | None) -> Upload:
-    """Return a page or sitemap to add; an address with a secret is rejected and not repeated in the error."""
+    """Return a page or sitemap to add. Reject an address with a secret, and do not repeat it in the error."""
     part = find_secret(address)
     if part == "user":
-        raise BadRequest(
-            "user_in_address",
-            "The address holds a user name or a password, which would be stored and shown. Nothing was stored; write "
-            "it without them. Holdfast fetches only pages that need no sign-in.",
-        )
+        raise BadRequest("user_in_address")
     if part is not None:
-        raise BadRequest(
-            "secret_in_address",
-            f"The address holds a secret in its parameter {part!r}, which would be stored and shown. Nothing was "
-            "stored; write it without the parameter.",
-            parameter=part,
-        )
+        raise BadRequest("secret_in_address", parameter=part)
     from holdfast.sources import Url  # noqa: PLC0415 - it needs a package of the extra `documents`
 
     try:
         Url.parse(address)
     except Permanent as refusal:
-        raise BadRequest(refusal.code, f"{refusal} Nothing was stored.", **refusal.params) from None
+        raise BadRequest(refusal.code, **refusal.params) from None
     return Upload(name or mask_secrets(address), kind=kind, source=address, every=every)
 
 

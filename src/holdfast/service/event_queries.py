@@ -1,4 +1,4 @@
-"""The event log: pages of it, and the filter for a stream."""
+"""Reads the event log, and makes the filter for a stream of events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LocalEvents(ValidatedOperations):
         topics: Collection[str] | None = None,
         limit: int = 100,
     ) -> Page[Event]:
-        """Return the events after a cursor, oldest first; `next_cursor` is always set, to continue later."""
+        """Return the events after a cursor, oldest first. `next_cursor` is always set, to continue later."""
         after = self._log.newest_cursor() if cursor is None else Cursor.parse(cursor)
         page = self._log.read(after, limit, only=self.make_filter(base, document=document, topics=topics))
         return Page(items=[event.to_schema() for event in page.events], next_cursor=str(page.cursor))
@@ -59,7 +59,7 @@ class LocalEvents(ValidatedOperations):
         return EventFilter(bases=self.visible_base_keys(base), types=types, document=document)
 
     def visible_base_keys(self, base: str | None) -> frozenset[str] | None:
-        """Return the keys of the bases whose events the caller may see; None stands for all."""
+        """Return the keys of the bases whose events the caller may see; None means all."""
         if base is not None:
             return frozenset({self._authorization.find_base(base).key})
         bases = self._authorization.caller.bases

@@ -1,4 +1,4 @@
-"""HTTP requests to one server. Results are values of the library, problems become its errors."""
+"""Sends HTTP requests to one server, and converts responses to values of the library and problems to its errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ API_PREFIX = "/api/v1"
 TIMEOUT_SECONDS = 60.0
 CONFLICT, TOO_MANY_REQUESTS = 409, 429
 
-# A server never sends these, or `_error_from_problem` makes them from more than a message.
+# A server never sends these, or `_make_error` needs more than a message to make them.
 _BUILT_OTHERWISE = (errors.StateConflict, errors.PreconditionFailed, errors.StaleLease, errors.WorkError)
 ERRORS_BY_CODE: Mapping[str, type[errors.HoldfastError]] = {
     **{
@@ -45,7 +45,7 @@ class HttpClient:
 
     def __init__(self, address: str, key: str | None) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        secure = not address.startswith("http://")  # loading the certificates takes time that plain HTTP can save
+        secure = not address.startswith("http://")  # loading certificates is slow, and plain HTTP does not need them
         mask_http_client_log()
         self._client = httpx2.Client(
             base_url=address.rstrip("/") + API_PREFIX, headers=headers, timeout=TIMEOUT_SECONDS, verify=secure
@@ -73,7 +73,7 @@ class HttpClient:
         return written
 
     def stream_events(self, path: str, body: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the name and the content of each server-sent event; the event `problem` is raised as an error."""
+        """Yield the name and the data of each server-sent event; raise the event `problem` as an error."""
         with self._stream("POST", path, json=body) as response:
             name = ""
             for line in response.iter_lines():
@@ -109,9 +109,9 @@ class HttpClient:
         try:
             yield
         except httpx2.HTTPError as error:
+            detail = str(error) or type(error).__name__
             raise errors.StoreUnavailable(
-                f"The server at {self._client.base_url.host} does not answer ({error}); see that it runs, and ask "
-                "again."
+                "server_unreachable", host=self._client.base_url.host, detail=detail
             ) from error
 
 
@@ -127,10 +127,7 @@ def _parse_response(returns: type[T], response: httpx2.Response) -> T:
     try:
         return TypeAdapter(returns).validate_json(response.content or b"null")
     except ValidationError as error:
-        raise BadResponse(
-            f"The server at {response.url.host} answered something that this version cannot read; see that both are of "
-            "the same version of Holdfast."
-        ) from error
+        raise BadResponse("other_version", host=response.url.host) from error
 
 
 def _raise_for_problem(response: httpx2.Response) -> None:
@@ -138,22 +135,22 @@ def _raise_for_problem(response: httpx2.Response) -> None:
     if not response.is_error:
         return
     try:
-        problem = response.json()
-        error = _error_from_problem(problem)
-        error.code, error.subcode, error.params = (
-            problem["code"],
-            problem.get("subcode") or "",
-            problem.get("params") or {},
-        )
+        error = _error_from_problem(response.json())
     except (ValueError, KeyError, TypeError):
-        raise BadResponse(
-            f"The server at {response.url.host} answered {response.status_code}, and not as Holdfast does; see that "
-            "the address is right."
-        ) from None
+        raise BadResponse("not_holdfast", host=response.url.host, status=response.status_code) from None
     raise error
 
 
 def _error_from_problem(problem: Mapping[str, Any]) -> errors.HoldfastError:
+    """Return the error of the library, with the code, the parameters and the sentence of the server."""
+    error = _make_error(problem)
+    error.code = problem["code"]
+    error.subcode = problem.get("subcode") or ""
+    error.params = problem.get("params") or {}
+    return error
+
+
+def _make_error(problem: Mapping[str, Any]) -> errors.HoldfastError:
     code, detail, status = problem["code"], problem["detail"], problem["status"]
     if status in (CONFLICT, TOO_MANY_REQUESTS) and problem.get("verdict"):
         return errors.Conflict(
@@ -170,5 +167,5 @@ def _error_from_problem(problem: Mapping[str, Any]) -> errors.HoldfastError:
         return errors.StateConflict(code, detail)
     kind = ERRORS_BY_CODE.get(code, errors.HoldfastError)
     error = kind.__new__(kind)
-    errors.HoldfastError.__init__(error, detail)  # some classes write their message themselves; here the server has
+    errors.HoldfastError.__init__(error, "", detail)  # constructors of subclasses take other arguments
     return error

@@ -1,6 +1,6 @@
-"""Bodies of requests and responses that only HTTP has; the server and the client share them.
+"""Bodies of HTTP requests and responses that no other interface has. The server and the client share them.
 
-The fields of a request body of a route in `routes.py` are the arguments of its service method.
+The fields of a request body of a route in `routes.py` are arguments of its service method.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.service.schemas import Hit, Mode, Notice, Reply
 MAX_IDS = 1000
 ItemId = Annotated[int, Field(ge=1, lt=2**63)]
 BaseNames = Annotated[
-    list[str] | None, Field(description="names of bases; null: all, also later ones", max_length=1000)
+    list[str] | None, Field(description="Names of bases; null: all bases, including later ones.", max_length=1000)
 ]
 
 
@@ -26,41 +26,41 @@ class RequestBody(BaseModel):
 
 
 class PreviewFolderRequest(RequestBody):
-    """A folder of the server."""
+    """The folder whose sync is previewed."""
 
-    path: str = Field(min_length=1, max_length=4000)
+    path: str = Field(min_length=1, max_length=4000, description="Path of a folder on the server.")
 
 
 class DocumentStatusesRequest(RequestBody):
-    """Ids of documents."""
+    """The documents whose status is requested."""
 
     documents: list[ItemId] = Field(max_length=MAX_IDS)
 
 
 class AskRequest(RequestBody):
-    """A question."""
+    """A question to answer."""
 
     question: str = Field(max_length=10_000)
     mode: Mode = Mode.MIX
 
 
 class PriorityRequest(RequestBody):
-    """A priority."""
+    """The new priority of a job."""
 
-    priority: int = Field(ge=0, le=9, description="0 is served first, 9 last")
+    priority: int = Field(ge=0, le=9, description="0 runs first, 9 last.")
 
 
 class CancelJobsRequest(RequestBody):
-    """Which jobs to cancel."""
+    """The jobs to cancel."""
 
-    base: str | None = Field(None, description="only of this base; null: of all", max_length=200)
-    dry_run: bool = Field(False, description="count, and change nothing")
+    base: str | None = Field(None, description="Only jobs of this base; null: of all bases.", max_length=200)
+    dry_run: bool = Field(False, description="Only count the jobs; change nothing.")
 
 
 class RetryJobsRequest(CancelJobsRequest):
-    """What to retry."""
+    """The documents to retry."""
 
-    degraded: bool = Field(False, description="also documents that lack something")
+    degraded: bool = Field(False, description="Also retry documents with incomplete indexes.")
 
 
 class CreateKeyRequest(RequestBody):
@@ -68,10 +68,10 @@ class CreateKeyRequest(RequestBody):
 
     name: str = Field(min_length=1, max_length=200)
     scope: Scope | None = Field(
-        None, description="null: `admin` for the first key of a server that is not limited to bases, else `read`"
+        None, description="null: `admin` for the first key of a server if it is not limited to bases, else `read`."
     )
     bases: BaseNames = None
-    days: int | None = Field(None, ge=1, le=36_500, description="after which it opens nothing; null: never")
+    days: int | None = Field(None, ge=1, le=36_500, description="Days until the key expires; null: never.")
 
 
 class Replies(BaseModel):
@@ -85,10 +85,10 @@ class SearchResponse(BaseModel):
 
     hits: list[Hit]
     took_ms: float
-    notices: list[Notice] = Field(default_factory=list, description="channels that could not be searched, and why")
+    notices: list[Notice] = Field(default_factory=list, description="Channels that could not be searched, and why.")
 
 
 class PauseResponse(BaseModel):
-    """Whether a pause started or ended."""
+    """The result of a pause or resume."""
 
-    changed: bool
+    changed: bool = Field(description="Whether a pause started, changed or ended.")

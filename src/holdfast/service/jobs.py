@@ -1,4 +1,4 @@
-"""The queue: jobs, priorities, pauses, and requests for many jobs."""
+"""Operations on the queue: list, cancel, retry and prioritise jobs; pause and resume."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Job:
 
     id: str
     base: str
-    document: int | None  # None: the job is about the base itself
-    name: str  # of the document; empty if there is none or it is deleted
+    document: int | None  # None: the job belongs to the base itself
+    name: str  # name of the document; empty if the job has none, or the document is deleted
     subject: str  # document, source, cards …
     operation: Operation
     cause: str
@@ -56,10 +56,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStats:
-    """Numbers about the queue."""
+    """Statistics of the queue."""
 
     active: dict[str, int]  # jobs by state
-    ended: dict[str, int]  # within the window, by outcome
+    ended: dict[str, int]  # jobs that ended within the window, by outcome
     window_seconds: int
     per_hour: float
     failure_rate: float | None
@@ -85,13 +85,13 @@ class LocalJobs(ValidatedOperations):
         page: int = 1,
         size: int = 50,
     ) -> Page[Job]:
-        """Return jobs: active ones in the order in which they will run, then ended ones, newest first.
+        """Return jobs: first active jobs in the order in which they will run, then ended jobs, newest first.
 
         `document` limits the list to one document of the base; a deleted document has no jobs.
         """
         target = self._authorization.find_base_or_all(base)
         if document is not None and target is None:
-            raise BadRequest("A document is one of a base; name the base, too.")
+            raise BadRequest("document_without_base")
         names = self._authorization.base_names()
         filter_ = JobFilter(
             base=target.key if target else None,
@@ -108,24 +108,24 @@ class LocalJobs(ValidatedOperations):
         return Page(items=items, next_cursor=found.cursor, total=found.total)
 
     def get(self, job: str) -> Job:
-        """Return a job with its progress and why it waits."""
+        """Return a job with its progress and the reasons why it waits."""
         found, base = self._authorization.find_job(job)
         reasons = self._store.explain_job(job) if found.outcome is None else []
         shown = _job_to_schema(self._store.read_listed_job(job), base, self._find_document_names(found).get(job, ""))
         return replace(shown, waiting_for=describe_reasons(reasons, base))
 
     def cancel(self, job: str) -> Reply:
-        """Cancel a job; search keeps using what was built before."""
+        """Cancel a job. Search keeps using the index that was built before."""
         found, _ = self._authorization.find_job(job, Scope.WRITE)
         (result,) = self._store.cancel_jobs([job], self._authorization.requester)
         return require_accepted(make_job_reply(result, parse_item_id(found.owner)))
 
     def retry(self, job: str) -> Reply:
-        """Build what a job left failed or missing, and nothing else."""
+        """Build only what failed or is missing after a job."""
         found, name = self._authorization.find_job(job, Scope.WRITE)
         item = parse_item_id(found.owner)
         if item is None:
-            raise BadRequest("job_of_a_base", "This job is about the base itself; ask for that again instead.")
+            raise BadRequest("job_of_a_base", job=job, base=name)
         return self._documents.retry(name, item)
 
     def prioritise(self, job: str, priority: int) -> Reply:
@@ -135,14 +135,14 @@ class LocalJobs(ValidatedOperations):
         return require_accepted(make_job_reply(result, parse_item_id(found.owner)))
 
     def cancel_all(self, base: str | None = None, *, dry_run: bool = False) -> BulkSummary:
-        """Cancel every active job of a base, or of all bases; deletes continue."""
+        """Cancel every active job of a base, or of all bases. Deletes continue."""
         key = self._require_base_key(base)
         return merge_summaries(
             self._store.cancel_all(key, dry_run=dry_run, requester=self._authorization.requester), dry_run=dry_run
         )
 
     def retry_all(self, base: str | None = None, *, degraded: bool = False, dry_run: bool = False) -> BulkSummary:
-        """Retry every failed document, with `degraded` also incomplete ones, except in bases that have failed."""
+        """Retry every failed document, with `degraded` also incomplete ones. Failed bases are skipped."""
         self._require_base_key(base)
         targets = self._authorization.visible_bases() if base is None else [self._authorization.find_base(base)]
         if base is not None:
@@ -157,7 +157,7 @@ class LocalJobs(ValidatedOperations):
         return merge_summaries(*results, dry_run=dry_run)
 
     def pause(self, base: str | None = None, *, stop: bool = False) -> bool:
-        """Start no new work in a base, or in all bases; `stop` also interrupts running work."""
+        """Pause a base, or all bases: workers start no new work. With `stop`, they also interrupt running work."""
         return self._store.pause(self._require_base_key(base), stop=stop, requester=self._authorization.requester)
 
     def resume(self, base: str | None = None) -> bool:
@@ -165,7 +165,7 @@ class LocalJobs(ValidatedOperations):
         return self._store.resume(self._require_base_key(base))
 
     def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> QueueStats:
-        """Return numbers about the queue within a time window."""
+        """Return statistics of the queue within a time window."""
         target = self._authorization.find_base_or_all(base)
         return queue_to_schema(
             self._store.overview(target.key if target else None, window), self._authorization.base_names()
@@ -178,7 +178,7 @@ class LocalJobs(ValidatedOperations):
         return {job: names[item] for job, item in items.items() if item in names}
 
     def _require_base_key(self, base: str | None) -> str | None:
-        """Return the key of a base in the store; None stands for all bases and needs a key for all of them."""
+        """Return the key of a base in the store. None means all bases, which needs an API key for all bases."""
         if base is not None:
             return self._authorization.find_base(base, Scope.WRITE).key
         self._authorization.require_all_bases(Scope.WRITE)
@@ -186,7 +186,7 @@ class LocalJobs(ValidatedOperations):
 
 
 def queue_to_schema(overview: QueueOverview, names: Mapping[str, str]) -> QueueStats:
-    """Return the numbers of the queue, with the names of the bases that the caller sees."""
+    """Return statistics of the queue, with the names of the bases that the caller sees."""
     return QueueStats(
         active=dict(overview.active),
         ended=dict(overview.ended),

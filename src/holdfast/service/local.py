@@ -1,4 +1,4 @@
-"""A library on a database of this process, with the rights of one caller."""
+"""The operations of a library that this process has opened, with the rights of one caller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class LocalService(ValidatedOperations):
     """All operations, in groups.
 
-    A group is loaded when it is first used, because a command uses few of them, and each request has its own service.
+    A group is imported when it is first used: a command uses few groups, and each HTTP request has its own service.
     """
 
     def __init__(self, library: Library, caller: Caller) -> None:

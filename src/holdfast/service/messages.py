@@ -1,4 +1,4 @@
-"""Replies to requests, with a message for each reason."""
+"""Converts the results of requests to replies with messages, and replies to errors and back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make_job_reply(result: AdmissionResult | ItemReply, document: int | None = N
 
 
 def require_accepted(reply: Reply) -> Reply:
-    """Return an accepted reply; raise any other as a `Conflict` that names the document and the job in the way."""
+    """Return an accepted reply; raise any other as a `Conflict` that names the document and the active job."""
     if reply.accepted:
         return reply
     raise Conflict(
@@ -74,7 +74,7 @@ def require_accepted(reply: Reply) -> Reply:
 
 
 def make_conflict_reply(conflict: Conflict, name: str = "", *, job: str | None = None) -> Reply:
-    """Return a conflict as the reply to one of several requests: the inverse of `require_accepted`."""
+    """Convert a conflict to a reply: the inverse of `require_accepted`."""
     return Reply(
         verdict=Verdict(conflict.verdict),
         reason=conflict.reason,

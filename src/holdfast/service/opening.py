@@ -1,6 +1,6 @@
-"""Opens a folder or a database, and records which server serves a folder.
+"""Opens a library in a folder or a database, and records which server serves a folder.
 
-A folder gets a worker in this process unless a server already runs there. A shared database has workers of its own.
+A folder gets a worker in this process unless a server already runs for it. A shared database has its own workers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def settings_for(where: str | Path | None) -> Settings:
 
 
 def open_library(settings: Settings) -> Library:
-    """Open a library, create its folder if needed, and restrict its folders to the owner."""
+    """Open a library. Create its folder if needed, and make its folders private to the user of this process."""
     require_extra("documents")
     home = Path(settings.home)
     for folder in (home, Path(settings.data)):
@@ -44,7 +44,7 @@ def open_library(settings: Settings) -> Library:
         try:
             make_private_folder(home)
         except OSError as error:
-            raise BadSettings(f"The folder {str(home)!r} cannot be made ({error}); name another one.") from error
+            raise BadSettings("home_not_created", path=home, detail=error.strerror) from error
     return Library(open_configured_store(settings), settings)
 
 
@@ -66,7 +66,7 @@ class BackgroundWorker:
 
 
 def local_caller() -> Caller:
-    """Return the user of this process, who has all rights."""
+    """Return the user of this process as a caller with all rights."""
     name = ""
     with suppress(KeyError, OSError, ImportError):
         import pwd  # noqa: PLC0415 - only on POSIX
@@ -90,7 +90,7 @@ def withdraw_server(settings: Settings) -> None:
 
 
 def find_server(settings: Settings) -> str | None:
-    """Return the address of the running server of the folder; None if there is none."""
+    """Return the address of the running server of the folder; None if no server runs."""
     try:
         record = json.loads((Path(settings.home) / SERVER_FILE).read_text())
         return None if known_dead(record["holder"]) else str(record["address"])

@@ -1,4 +1,4 @@
-"""The overview: documents, queue, workers, costs and recent outcomes."""
+"""Builds the overview: documents, queue, workers, costs and recent outcomes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class OutcomeBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """Numbers about the bases that the caller sees."""
+    """Statistics of the bases that the caller sees."""
 
     bases: int
     documents: DocumentCounts
     queue: QueueStats
     workers: int  # running workers of the whole library
     working: int  # workers with a live lease on work of these bases
-    tokens_spent: int  # this and the following since the start of the ledger
+    tokens_spent: int  # this and the next four fields: in total, not only within the last hours
     tokens_saved: int
     price_spent: float | None
     price_saved: float | None
@@ -56,7 +56,7 @@ class Overview:
 def build_overview(authorization: Authorization, hours: int) -> Overview:
     """Return the overview of the bases that the caller sees."""
     if not 1 <= hours <= MAX_HOURS:
-        raise BadRequest(f"An overview is of the last 1 to {MAX_HOURS} hours, not {hours}.")
+        raise BadRequest("hours_out_of_range", hours=hours, most=MAX_HOURS)
     library, store = authorization.library, authorization.library.store
     visible = authorization.visible_bases()
     names = {base.key: base.name for base in visible}
@@ -83,7 +83,7 @@ def build_overview(authorization: Authorization, hours: int) -> Overview:
 def _count_ended_jobs(
     authorization: Authorization, bases: Iterable[str | None], now: Moment, width: timedelta
 ) -> list[OutcomeBucket]:
-    """Count ended jobs per time bucket; the bounds of buckets do not depend on the time of the request."""
+    """Count ended jobs per period. The bounds of the periods do not depend on the time of the request."""
     step = micros(width)
     first = now // step * step - (BUCKET_COUNT - 1) * step
     counted: Counter[tuple[int, str]] = Counter()

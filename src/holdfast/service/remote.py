@@ -1,7 +1,7 @@
-"""The operations of a library on a server, with the same calls as on this machine.
+"""The operations of a library on a server, with the same methods as a local library.
 
-Most methods are made from the rows of `routes.py`. Written here are those whose values need more than a JSON request:
-uploads, downloads, streams, and arguments that the wire has in another form.
+Most methods are generated from the rows of `routes.py`. This module defines the others: uploads, downloads, streams,
+and methods whose arguments have another form in HTTP.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ONE_HOUR, ONE_DAY = timedelta(hours=1), timedelta(days=1)
 
 
 class HttpOperations(ValidatedOperations):
-    """A group of operations. A subclass gets a method for each route of its group that it does not define itself."""
+    """A group of operations. A subclass gets a generated method for each route of its group without one."""
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client
@@ -163,7 +163,7 @@ class RemoteDocuments(HttpOperations, SingleDocumentOperations, group="documents
         if unless_changed is not None and len(documents) == 1:
             return [self._act_if_unchanged(base, action, documents[0], priority, unless_changed)]
         if unless_changed is not None:
-            raise BadRequest("Whether it changed can be asked of one document at a time.")
+            raise BadRequest("unless_changed_for_many", documents=len(documents))
         body = {"documents": list(documents), "priority": priority}
         return self._client.request(Replies, "POST", _action_path(base, action), json=body).replies
 
@@ -315,7 +315,7 @@ class RemoteWebhooks(HttpOperations, group="webhooks"):
 
 
 class RemoteService(HttpOperations, group=""):
-    """All operations on a server. The types are those of the local groups, which have the same methods."""
+    """All operations on a server. The groups are typed as the local groups, because they have the same methods."""
 
     overview: Callable[..., Overview]
 

@@ -1,8 +1,8 @@
-"""The operations that HTTP offers, one row each.
+"""The table of HTTP operations.
 
-`api/forward.py` makes the handlers of the server from these rows and `remote.py` makes the methods of the client. To
-add an operation, write the method of the service and one row here. Rows with `by_hand` have a written handler in
-`api/`; the client still uses the row. Operations that stream, upload or convert their values have no row.
+`api/forward.py` generates the handlers of the server from these rows, and `remote.py` generates the methods of the
+client. To add an operation, write the method of the service and one row here. Rows with `by_hand` have a handler in
+`api/`; only the client uses the row. Operations that stream, upload or convert their values have no row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PATH_NAME = re.compile(r"{(\w+)(?::path)?}")
 
 
 class Param(NamedTuple):
-    """A parameter in the path or in the query; the limits are those of `fastapi.Query`."""
+    """A parameter in the path or in the query; `limits` are arguments of `fastapi.Query`."""
 
     name: str
     type: Any
@@ -62,22 +62,25 @@ class Param(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One HTTP operation and the service method that carries it out.
+    """One HTTP operation and the service method that it calls.
 
     The parameters of the path are the first arguments of the method. Query parameters and fields of the body are passed
-    by name; `arguments` translates a name on the wire where the method has another one.
+    by name. `arguments` maps a name in HTTP to the name of the argument if they differ.
+
+    Example:
+        Route("revoke_key", "DELETE /keys/{key}", "keys.revoke", s.ApiKey, (_record_id("key"),))
     """
 
     name: str  # the operation id
     request: str  # verb and path
     call: str  # group and method, as a user of the library writes them
     returns: Any
-    params: Sequence[Param] = ()  # the query, and parts of the path that are not in `PATH_PARAMS`
+    params: Sequence[Param] = ()  # of the query, and those of the path that are not in `PATH_PARAMS`
     body: type[BaseModel] | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     status: int = 200
-    repeatable: bool = True  # the response to a POST is stored under its Idempotency-Key
-    timeout: bool = True  # of the client; False for work that may take minutes
+    repeatable: bool = True  # the server stores the response to a POST under its Idempotency-Key
+    timeout: bool = True  # False: the client waits without a limit, because the work may take minutes
     by_hand: bool = False
 
     @property
@@ -98,7 +101,7 @@ class Route:
 
     @property
     def method(self) -> Callable[..., Any]:
-        """The method of the local service; it has the signature and the documentation of the operation."""
+        """The method of the local service, which has the signature and the documentation of the operation."""
         found: Callable[..., Any] = getattr(GROUPS[self.group], self.call.rpartition(".")[2])
         return found
 
@@ -128,24 +131,26 @@ def _record_id(name: str, **limits: Any) -> Param:
 
 
 PATH_PARAMS = {
-    "base": _param("base", str, description="the name of a base", max_length=200),
-    "document": _record_id("document", description="the id of a document"),
-    "job": _param("job", str, description="the id of a job", max_length=200),
-    "chunk": _record_id("chunk"),
-    "webhook": _record_id("webhook"),
-    "delivery": _record_id("delivery"),
+    "base": _param("base", str, description="Name of a base.", max_length=200),
+    "document": _record_id("document", description="Id of a document."),
+    "job": _param("job", str, description="Id of a job.", max_length=200),
+    "chunk": _record_id("chunk", description="Id of a chunk, for example from a hit."),
+    "webhook": _record_id("webhook", description="Id of a webhook."),
+    "delivery": _record_id("delivery", description="Id of a delivery."),
 }
 HOURS = {"ge": 1, "le": 24 * 30}
-BASE_FILTER = _param("base", str | None, None, max_length=200, description="only of this base")
+BASE_FILTER = _param("base", str | None, None, max_length=200, description="Only of this base.")
+TOPICS = "Event types (`job.success`), groups of them (`job`), or `progress`."
 EVENT_FILTERS = (
     BASE_FILTER,
-    _param("document", int | None, None, ge=1, lt=2**63, description="only about this document"),
-    _param("topic", list[str] | None, None, max_length=50, description="types, their first words, or `progress`"),
+    _param("document", int | None, None, ge=1, lt=2**63, description="Only about this document."),
+    _param("topic", list[str] | None, None, max_length=50, description=TOPICS),
 )
-ENTITY_KEY = {"min_length": 1, "max_length": 500, "description": "the key of an entity"}
+PARENT_FILTER = "Only direct children of this container; 0: the top level."
+ENTITY_KEY = {"min_length": 1, "max_length": 500, "description": "Key of an entity."}
 DOCUMENT_PATH = "/bases/{base}/documents/{document}"
 
-# By tag. The first route that matches a path is used, so a fixed path comes before one with a parameter.
+# By tag. The first route that matches a path is used, so a fixed path comes before a path with a parameter.
 # fmt: off
 ROUTES: Mapping[str, Sequence[Route]] = {
     "bases": (
@@ -157,7 +162,7 @@ ROUTES: Mapping[str, Sequence[Route]] = {
         Route("count_documents", "GET /bases/{base}/counts", "bases.counts", s.DocumentCounts),
         Route("read_usage", "GET /bases/{base}/usage", "accounts.usage", s.BaseUsage),
         Route("list_waiting", "GET /bases/{base}/waiting", "accounts.waiting", list[s.WaitingJob]),
-        # A repeated test must show the state of now.
+        # A repeated test must show the current state.
         Route("test_providers", "POST /bases/{base}/providers:test", "bases.test_providers",
               list[s.ProviderTestResult], repeatable=False),
     ),
@@ -165,21 +170,21 @@ ROUTES: Mapping[str, Sequence[Route]] = {
         Route("preview_folder", "POST /bases/{base}/documents/sources:preview", "documents.preview", s.SyncPreview,
               body=bodies.PreviewFolderRequest, arguments={"path": "folder"}),
         Route("list_documents", "GET /bases/{base}/documents", "documents.list", Page[s.Document], (
-            _param("parent", int | None, None, ge=0, lt=2**63, description="only what stands in it; 0: at the top"),
+            _param("parent", int | None, None, ge=0, lt=2**63, description=PARENT_FILTER),
             _param("status", list[s.Status] | None, None, max_length=10),
             _param("kind", list[s.ItemKind] | None, None, max_length=10),
-            _param("text", str | None, None, max_length=200, description="part of the name"),
-            _param("deleting", bool, False, description="only what is being deleted"),
+            _param("text", str | None, None, max_length=200, description="Part of the name."),
+            _param("deleting", bool, False, description="Only documents that are being deleted."),
             _param("order", Order, Order.ACTIVE),
-            _param("reverse", bool, False, description="the other way round, where the order has one"),
+            _param("reverse", bool, False, description="Reverse the order; `active` has no reverse."),
             *_pages(100_000),
         ), arguments={"status": "states", "kind": "kinds", "page_size": "size"}),
         Route("read_statuses", "POST /bases/{base}/documents/status", "documents.statuses", list[s.DocumentStatus],
               body=bodies.DocumentStatusesRequest),
         Route("get_document", f"GET {DOCUMENT_PATH}", "documents.get", s.Document, by_hand=True),
         Route("read_text", f"GET {DOCUMENT_PATH}/text", "documents.text", s.DocumentText, (
-            _param("start", int, 0, ge=0, lt=2**31),
-            _param("length", int, 100_000, ge=1, le=1_000_000),
+            _param("start", int, 0, ge=0, lt=2**31, description="Position of the first character."),
+            _param("length", int, 100_000, ge=1, le=1_000_000, description="Maximum number of characters."),
         )),
         Route("list_chunks", f"GET {DOCUMENT_PATH}/chunks", "documents.chunks", Page[s.DocumentChunk],
               (_cursor(50), _limit())),
@@ -194,18 +199,18 @@ ROUTES: Mapping[str, Sequence[Route]] = {
               (_limit(),)),
     ),
     "search": (
-        # No answer is stored: it would hold text of documents that may be deleted meanwhile.
+        # The server stores no answers: they contain text of documents that may be deleted meanwhile.
         Route("ask", "POST /bases/{base}/answers", "asking.ask", s.Answer, body=bodies.AskRequest, repeatable=False),
         Route("list_entities", "GET /bases/{base}/graph/entities", "asking.entities", list[s.Entity], (
-            _param("text", str, "", max_length=200, description="the words their names begin with"),
+            _param("text", str, "", max_length=200, description="Beginning of their names."),
             _limit(50, 1000),
         )),
         Route("get_entity", "GET /bases/{base}/graph/entities/{key:path}", "asking.entity", s.EntityDetails,
-              (_param("key", str, max_length=500), _limit(50))),
+              (_param("key", str, max_length=500, description="Key of an entity."), _limit(50))),
         Route("draw_graph", "GET /bases/{base}/graph", "asking.graph", s.GraphView, (
-            _param("around", str | None, None, max_length=500, description="only what is near the entity of this key"),
-            _param("depth", int, 1, ge=1, le=3, description="how many steps away from it"),
-            _limit(300, 1000, description="entities, at most"),
+            _param("around", str | None, None, max_length=500, description="Only near the entity with this key."),
+            _param("depth", int, 1, ge=1, le=3, description="Maximum distance from `around`, in edges."),
+            _limit(300, 1000, description="Maximum number of entities."),
         )),
         Route("list_evidence", "GET /bases/{base}/graph/edges", "asking.evidence", list[s.ServedPassage],
               (_param("source", str, **ENTITY_KEY), _param("target", str, **ENTITY_KEY), _limit(50))),
@@ -218,10 +223,10 @@ ROUTES: Mapping[str, Sequence[Route]] = {
     ),
     "jobs": (
         Route("list_jobs", "GET /jobs", "jobs.list", Page[s.Job], (
-            _param("base", str | None, None, max_length=200),
-            _param("document", int | None, None, ge=1, lt=2**63, description="only of this document of the base"),
-            _param("state", list[str] | None, None, description="queued, indexing, deleting, or an outcome"),
-            _param("requester", str | None, None, max_length=200),
+            BASE_FILTER,
+            _param("document", int | None, None, ge=1, lt=2**63, description="Only of this document; needs `base`."),
+            _param("state", list[str] | None, None, description="`queued`, `indexing`, `deleting`, or an outcome."),
+            _param("requester", str | None, None, max_length=200, description="Only of this requester."),
             *_pages(10_000),
         ), arguments={"state": "states", "page_size": "size"}),
         Route("get_job", "GET /jobs/{job}", "jobs.get", s.Job, by_hand=True),
@@ -236,7 +241,7 @@ ROUTES: Mapping[str, Sequence[Route]] = {
         Route("list_events", "GET /events", "events.list", Page[s.Event], (*EVENT_FILTERS, _cursor(50), _limit()),
               arguments={"topic": "topics"}),
         Route("list_events_after", "GET /events/after", "events.after", Page[s.Event],
-              (_cursor(50, description="where reading ended; now, if left out"), *EVENT_FILTERS, _limit()),
+              (_cursor(50, description="`next_cursor` of the previous page; default: now."), *EVENT_FILTERS, _limit()),
               arguments={"topic": "topics"}),
     ),
     "duplicates": (
@@ -248,7 +253,8 @@ ROUTES: Mapping[str, Sequence[Route]] = {
     "keys": (
         Route("list_keys", "GET /keys", "keys.list", list[s.ApiKey]),
         Route("create_key", "POST /keys", "keys.create", s.KeyWithSecret, body=bodies.CreateKeyRequest, by_hand=True),
-        Route("revoke_key", "DELETE /keys/{key}", "keys.revoke", s.ApiKey, (_record_id("key"),)),
+        Route("revoke_key", "DELETE /keys/{key}", "keys.revoke", s.ApiKey,
+              (_record_id("key", description="Id of a key."),)),
     ),
     "webhooks": (
         Route("list_webhooks", "GET /webhooks", "webhooks.list", list[s.Webhook]),
@@ -263,10 +269,10 @@ ROUTES: Mapping[str, Sequence[Route]] = {
     ),
     "system": (
         Route("read_overview", "GET /overview", "overview", s.Overview,
-              (_param("hours", int, 24, **HOURS, description="how far back the queue is looked at"),)),
+              (_param("hours", int, 24, **HOURS, description="Window of the queue statistics, in hours."),)),
         Route("run_doctor", "POST /doctor", "accounts.doctor", list[s.Finding], (
-            _param("fix", bool, False, description="repair what can be"),
-            _param("deep", bool, False, description="also read every file"),
+            _param("fix", bool, False, description="Repair what can be repaired."),
+            _param("deep", bool, False, description="Also read every file."),
         ), repeatable=False),
         Route("read_erasure", "GET /erasure", "accounts.erasure", s.ErasureStatus),
         Route("erase", "POST /erasure", "accounts.erase", s.ErasureStatus, repeatable=False, timeout=False),

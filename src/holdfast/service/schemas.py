@@ -1,6 +1,6 @@
-"""Every type that operations take or return, for the interfaces: HTTP, the page, commands and MCP.
+"""Exports every type that operations take or return, for the interfaces: HTTP, the page, commands and MCP.
 
-The operations themselves import a type from the module that defines it, so that a command loads only what it uses.
+The operations import each type from the module that defines it, so that a command loads only the modules it uses.
 """
 
 from holdfast.bases import CardSetStatus, ProviderTestResult, RestoredBase

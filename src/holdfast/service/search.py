@@ -1,4 +1,4 @@
-"""Search, answers, the graph and study cards of a base."""
+"""Operations on the content of a base: search, answers, the knowledge graph and study cards."""
 
 from __future__ import annotations
 
@@ -48,18 +48,22 @@ class LocalSearch(ValidatedOperations):
         below: Sequence[int] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> Hits:
-        """Return the best passages; `documents`, `below` and `metadata` limit which documents are searched.
+        """Return the best passages. `documents`, `below` and `metadata` limit the search to some documents.
 
-        A channel that fails, for example because its provider is down, is left out and named in `notices` of the
-        result. If every channel fails, an error is raised.
+        If a channel fails, for example because its provider is down, the hits come from the other channels, and
+        `notices` of the result names it. If every channel fails, this raises an error.
+
+        Example:
+            for hit in library.asking.search("handbook", "parental leave", limit=5):
+                print(hit.name, hit.text)
         """
         _check_query_length(query)
         if not 1 <= limit <= MAX_HITS:
-            raise BadRequest(f"A search returns 1 to {MAX_HITS} hits, not {limit}.")
+            raise BadRequest("hits_out_of_range", limit=limit, most=MAX_HITS)
         known = self._library.searcher.channels
         unknown = sorted(set(channels or ()) - set(known))
         if unknown:
-            raise BadRequest(f"There is no channel {unknown[0]!r}; there are {', '.join(known)}.")
+            raise BadRequest("unknown_channel", channel=unknown[0], known=", ".join(known))
         target = self._authorization.find_base(base)
         within = self._library.items.select_documents(target, below=below, metadata=metadata)
         if documents is not None:
@@ -67,19 +71,19 @@ class LocalSearch(ValidatedOperations):
         return self._library.searcher.search(target, query, limit, documents=within, channels=channels)
 
     def ask(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Answer:
-        """Answer a question with citations; without a language model, return the best passages and say so."""
+        """Answer a question with citations. Without a language model, the answer only lists the best passages."""
         _check_query_length(question)
         chosen = parse_choice(Mode, "mode", mode)
         return self._library.answerer.ask(self._authorization.find_base(base), question, chosen)
 
     def stream(self, base: str, question: str, *, mode: Mode | str = Mode.MIX) -> Generator[str | Answer, None, None]:
-        """Yield the words of an answer as they arrive, then the answer; closing the generator ends the paid call."""
+        """Yield the words of an answer as they arrive, then the answer. Closing the generator stops the paid call."""
         _check_query_length(question)
         chosen = parse_choice(Mode, "mode", mode)
         return self._library.answerer.stream(self._authorization.find_base(base), question, chosen)
 
     def entities(self, base: str, *, text: str = "", limit: int = 50) -> list[Entity]:
-        """Return the entities that most documents mention; `text` is the beginning of their names."""
+        """Return the entities with the most documents; `text` is the beginning of their names."""
         return self._library.graph_queries.list_entities(self._authorization.find_base(base), min(limit, 1000), text)
 
     def entity(self, base: str, key: str, *, limit: int = 50) -> EntityDetails:
@@ -91,9 +95,9 @@ class LocalSearch(ValidatedOperations):
         return entity
 
     def graph(self, base: str, *, around: str | None = None, depth: int = 1, limit: int = 300) -> GraphView:
-        """Return the entities that most documents mention and their relations, or those around one entity."""
+        """Return the entities with the most documents and their relations, or the entities around one of them."""
         if not (1 <= limit <= MAX_NODES and 1 <= depth <= MAX_DEPTH):
-            raise BadRequest(f"A graph is drawn with 1 to {MAX_NODES} entities and 1 to {MAX_DEPTH} steps around one.")
+            raise BadRequest("graph_out_of_range", limit=limit, depth=depth, most=MAX_NODES, deepest=MAX_DEPTH)
         target, views = self._authorization.find_base(base), self._library.graph_views
         if around is None:
             return views.draw_overview(target, nodes=limit, edges=MAX_EDGES)
@@ -103,7 +107,7 @@ class LocalSearch(ValidatedOperations):
         return view
 
     def evidence(self, base: str, source: str, target: str, *, limit: int = 50) -> list[ServedPassage]:
-        """Return the passages that mention two entities; passages that state a relation between them come first."""
+        """Return the passages that mention two entities. Passages that state a relation between them come first."""
         return self._library.graph_views.list_evidence(
             self._authorization.find_base(base), source, target, min(max(limit, 1), MAX_EVIDENCE)
         )
@@ -115,17 +119,17 @@ class LocalCards(ValidatedOperations):
         self._cards = authorization.library.cards
 
     def generate(self, base: str) -> Reply:
-        """Generate a new set of cards; the old set is shown until the new one is complete."""
+        """Generate a new set of cards. The old set stays visible until the new one is complete."""
         target = self._authorization.find_base(base, Scope.WRITE)
         return require_accepted(make_job_reply(self._cards.generate(target, requester=self._authorization.requester)))
 
     def cancel(self, base: str) -> Reply:
-        """Stop generating cards; the current set stays."""
+        """Stop generating cards. The current set stays."""
         target = self._authorization.find_base(base, Scope.WRITE)
         return require_accepted(make_job_reply(self._cards.cancel(target, requester=self._authorization.requester)))
 
     def status(self, base: str) -> CardSetStatus:
-        """Return which set of cards is shown, and the progress of the next one."""
+        """Return the status of the current set of cards, and the progress of the next set."""
         return self._cards.status(self._authorization.find_base(base))
 
     def list(self, base: str, *, cursor: str | None = None, limit: int = 100) -> Page[Card]:
@@ -140,8 +144,4 @@ class LocalCards(ValidatedOperations):
 
 def _check_query_length(query: str) -> None:
     if len(query) > MAX_QUERY_LENGTH:
-        raise BadRequest(
-            "question_too_long",
-            f"A question has at most {MAX_QUERY_LENGTH} characters, not {len(query)}.",
-            longest=MAX_QUERY_LENGTH,
-        )
+        raise BadRequest("question_too_long", longest=MAX_QUERY_LENGTH)

@@ -1,4 +1,4 @@
-"""The history of a document, derived from its jobs and its events. Pure."""
+"""Builds the history of a document from its jobs and its events. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store import Job, LoggedEvent
 
 MICROS_PER_SECOND = 1_000_000
-# Labels of slot events; the entries of jobs cover admitted and unblocked.
+# Labels of slot events. `slot.admitted` and `slot.unblocked` have none, because the entries of jobs show them.
 SLOT_EVENT_LABELS = {
     "slot.claimed": "claimed",
     "slot.completed": "ready",
@@ -37,10 +37,10 @@ class HistoryEntry:
     """An entry in the history of a document: a request, an attempt, or an outcome."""
 
     at: datetime
-    # Of a job: accepted, or its outcome. Of an index: claimed, ready, failed, postponed, released, expired, cancelled,
-    # removed. Of the document: added, changed.
+    # For a job: accepted, or its outcome. For an index: claimed, ready, failed, postponed, released, expired,
+    # cancelled, removed. For the document: added, changed.
     what: str
-    kind: str | None = None  # the index; None: the whole document
+    kind: str | None = None  # the index; None: the entry is about the whole document
     job: str | None = None
     generation: int | None = None
     attempt: int | None = None  # number of claims of this index in this generation, including this one
@@ -107,7 +107,7 @@ def _slot_entries(lines: Iterable[LoggedEvent], problems: Mapping[tuple[str, str
 
 
 def _find_problem(kind: str, code: str, problems: Mapping[tuple[str, str], Problem]) -> Problem:
-    """Return the problem with its message if a slot still has it; the event log has only the code."""
+    """Return the problem with its message if a slot still has it. The event log stores only the code."""
     return problems.get((kind, code)) or Problem(code=code, message=code.replace("_", " ").capitalize() + ".")
 
 

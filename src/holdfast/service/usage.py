@@ -1,4 +1,4 @@
-"""Costs, rejected requests, and the health of the stores."""
+"""Operations on costs, refused requests, the doctor, and the erasure of deleted data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingJob:
-    """A job that has not ended, and the reasons."""
+    """A job that has not ended, and the reasons why it waits."""
 
     job: str
     base: str
@@ -36,7 +36,7 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseUsage:
-    """What a base has paid, and what stored answers saved."""
+    """What a base has paid, and what cached answers saved."""
 
     base: str
     spent: UsageTotal
@@ -65,7 +65,7 @@ class RefusedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalCount:
-    """How many requests of one requester started no work for one reason in one base, and their cost."""
+    """How many requests of one requester in one base started no work for one reason, and the avoided cost."""
 
     base: str
     requester: str
@@ -76,22 +76,22 @@ class RefusalCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureStage:
-    """The progress of one stage of erasure."""
+    """The progress of one stage of the erasure of deleted data."""
 
     complete: bool
-    documents: int  # deleted or changed documents that this stage has not finished
-    since: datetime | None  # time of the first of them
+    documents: int  # deleted or changed documents whose data this stage has not erased yet
+    since: datetime | None  # time of the first of these deletes and changes
     obstacle: str | None  # why the last attempt failed
-    blocked_since: datetime | None  # time since which attempts fail
+    blocked_since: datetime | None  # time of the first failed attempt
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureStatus:
-    """How much of the deleted data is removed from the disk."""
+    """How much of the deleted data is erased from the disk."""
 
-    overwrite: ErasureStage  # of deleted rows, in the database file and its log
-    compact: ErasureStage  # of copies that the database has made of them
+    overwrite: ErasureStage  # deleted rows in the database file and its log
+    compact: ErasureStage  # copies of these rows that the database made internally
 
 
 class LocalUsage(ValidatedOperations):
@@ -101,7 +101,7 @@ class LocalUsage(ValidatedOperations):
         self._store = authorization.library.store
 
     def usage(self, base: str) -> BaseUsage:
-        """Return what a base has paid, and what stored answers saved."""
+        """Return what a base has paid, and what cached answers saved."""
         target = self._authorization.find_base(base)
         ledger = self._library.paid_cache.summarize_base(target.key)
         return BaseUsage(
@@ -116,7 +116,7 @@ class LocalUsage(ValidatedOperations):
     def duplicates(
         self, base: str | None = None, *, cursor: str | None = None, limit: int = 100
     ) -> Page[RefusedRequest]:
-        """Return requests that started no new work, newest first: who sent them, why, and what they would have cost."""
+        """Return requests that started no new work, newest first: the requester, the reason, and the avoided cost."""
         target, names = self._authorization.find_base_or_all(base), self._authorization.base_names()
         refusals = self._store.list_refusals(target.key if target else None, before=parse_cursor(cursor), limit=limit)
         items = [
@@ -152,22 +152,22 @@ class LocalUsage(ValidatedOperations):
         ]
 
     def doctor(self, *, fix: bool = False, deep: bool = False) -> list[Finding]:
-        """Compare every store with what it should contain; `fix` repairs, `deep` also reads every file."""
+        """Check that every store has the expected content. `fix` repairs what it can; `deep` also reads every file."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return self._library.doctor.check(fix=fix, deep=deep)
 
     def erasure(self) -> ErasureStatus:
-        """Return how much of the deleted data is removed from the disk, in both stages."""
+        """Return how much of the deleted data is erased from the disk, for both stages."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return _erasure_to_schema(self._library.erasure.read_state())
 
     def erase(self) -> ErasureStatus:
-        """Remove deleted data from the disk now, in both stages; writers wait meanwhile."""
+        """Erase deleted data from the disk now, in both stages. Other writes wait meanwhile."""
         self._authorization.require_all_bases(Scope.ADMIN)
         return _erasure_to_schema(self._library.erasure.run_now())
 
     def waiting(self, base: str) -> list[WaitingJob]:
-        """Return the jobs of a base that have not ended, each with the reasons."""
+        """Return the jobs of a base that have not ended, each with the reasons why it waits."""
         target = self._authorization.find_base(base)
         return [
             WaitingJob(

@@ -1,7 +1,7 @@
 """Checks the arguments of every public operation before it runs.
 
-HTTP, library, CLI, MCP and the page call the same operations, on a database or at a server. Every class of operations
-inherits from `ValidatedOperations`, so no operation needs its own checks of text, numbers and maps.
+HTTP, library, CLI, MCP and the page call the same operations, in a local library or on a server. Every class of
+operations inherits from `ValidatedOperations`, so no operation needs its own checks of text, numbers and maps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_LOCATION_LENGTH = 60  # characters of a field name in a message
 
 
 class ValidatedOperations:
-    """Operations whose arguments are checked: strings at any depth, numbers and maps."""
+    """A class whose public methods check their arguments: strings at any depth, numbers and maps."""
 
     def __init_subclass__(cls) -> None:
         """Wrap the public methods of a subclass."""
@@ -44,7 +44,7 @@ class ValidatedOperations:
 
 
 def _validate_arguments(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that checks its arguments; an iterator is read once and passed on as a list."""
+    """Return a method that checks its arguments. It reads an iterator once and passes a list to the method."""
     signature = inspect.signature(method)
     var_keyword = {p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD}
 
@@ -62,7 +62,7 @@ def _validate_arguments(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_argument(field: str, value: Any) -> Any:
-    """Return an argument if it can be stored and shown; otherwise raise `BadRequest` that names the field."""
+    """Return an argument if it can be stored and shown; otherwise raise a `BadRequest` that names the field."""
     if isinstance(value, Iterator) and not hasattr(value, "read"):
         value = list(value)
     if isinstance(value, str):
@@ -83,16 +83,11 @@ def check_argument(field: str, value: Any) -> Any:
 
 
 def parse_choice(kind: type[Choice], field: str, value: Choice | str) -> Choice:
-    """Return the member of an enumeration; for an unknown value raise `BadRequest` that lists the choices."""
+    """Return the member of an enumeration; for an unknown value raise a `BadRequest` that lists the choices."""
     try:
         return kind(value)
     except ValueError:
-        raise BadRequest(
-            "unknown_choice",
-            f"`{field}` is {value!r}; choose one of {', '.join(kind)}. Nothing was changed.",
-            field=field,
-            choices=", ".join(kind),
-        ) from None
+        raise BadRequest("unknown_choice", field=field, value=value, choices=", ".join(kind)) from None
 
 
 def _check_text(field: str, text: str) -> None:
@@ -100,13 +95,7 @@ def _check_text(field: str, text: str) -> None:
     if why is not None:
         raise _make_flaw_error(field, why)
     if len(text) > MAX_TEXT_LENGTH:
-        raise BadRequest(
-            "text_too_long",
-            f"`{field}` has {len(text):,} characters, at most {MAX_TEXT_LENGTH:,} are accepted. Upload it as a file, "
-            "or split it; nothing was changed.",
-            field=field,
-            longest=MAX_TEXT_LENGTH,
-        )
+        raise BadRequest("text_too_long", field=field, length=len(text), longest=MAX_TEXT_LENGTH)
 
 
 def _check_path(field: str, path: PurePath) -> None:
@@ -116,13 +105,7 @@ def _check_path(field: str, path: PurePath) -> None:
 
 def _check_number(field: str, number: int) -> None:
     if abs(number) > MAX_NUMBER:
-        raise BadRequest(
-            "number_too_large",
-            f"`{field}` is a number of more than 64 bits; use one between {-MAX_NUMBER} and {MAX_NUMBER}. "
-            "Nothing was changed.",
-            field=field,
-            largest=MAX_NUMBER,
-        )
+        raise BadRequest("number_too_large", field=field, largest=MAX_NUMBER)
 
 
 def _check_map(field: str, value: Mapping[Any, Any]) -> None:
@@ -131,44 +114,19 @@ def _check_map(field: str, value: Mapping[Any, Any]) -> None:
         raise _make_flaw_error(_format_location(field, flaw), flaw.kind)
     size = len(json.dumps(dict(value), ensure_ascii=False))
     if size > MAX_MAP_LENGTH:
-        raise BadRequest(
-            "map_too_large",
-            f"`{field}` has {size:,} characters as JSON, at most {MAX_MAP_LENGTH:,} are accepted. Leave something out; "
-            "nothing was changed.",
-            field=field,
-            largest=MAX_MAP_LENGTH,
-        )
+        raise BadRequest("map_too_large", field=field, size=size, largest=MAX_MAP_LENGTH)
 
 
 def _make_flaw_error(field: str, why: FlawKind) -> BadRequest:
     match why:
         case FlawKind.NUL:
-            return BadRequest(
-                "nul_character",
-                f"`{field}` contains a NUL character (U+0000), which cannot be stored. Remove it; nothing was changed.",
-                field=field,
-            )
+            return BadRequest("nul_character", field=field)
         case FlawKind.SURROGATE:
-            return BadRequest(
-                "lone_surrogate",
-                f"`{field}` contains half of a surrogate pair (U+D800 to U+DFFF), which is not valid Unicode. Replace "
-                "it; nothing was changed.",
-                field=field,
-            )
+            return BadRequest("lone_surrogate", field=field)
         case FlawKind.TOO_DEEP:
-            return BadRequest(
-                "nested_too_deep",
-                f"`{field}` is nested more than {MAX_INPUT_DEPTH} levels deep. Make it flatter; nothing was changed.",
-                field=field,
-                deepest=MAX_INPUT_DEPTH,
-            )
+            return BadRequest("nested_too_deep", field=field, deepest=MAX_INPUT_DEPTH)
         case FlawKind.NOT_JSON:
-            return BadRequest(
-                "not_json",
-                f"`{field}` cannot be written as JSON. Use text, numbers below 1.8e308, true, false, null, lists, and "
-                "maps with text as keys; nothing was changed.",
-                field=field,
-            )
+            return BadRequest("not_json", field=field)
 
 
 def _format_location(field: str, flaw: Flaw) -> str:
