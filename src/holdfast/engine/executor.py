@@ -55,6 +55,7 @@ AttemptResult = Completion | Failure | Release | PlainResult
 SMALLEST_BATCH = 2  # tasks from which batch operations of an indexer are used
 FLUSH_SECONDS = 0.05  # how long a finished result waits for others
 FLUSH_ROWS = 500  # rows that results may collect before they are written
+MAX_DETAIL = 500  # characters of the message of an unexpected error that are stored
 
 
 def no_failpoint(point: str) -> None:
@@ -224,10 +225,10 @@ class Executor:
             paused = error.retry_after if isinstance(error, RetryLater) else None
             delay = paused or retry.delay(ticket.attempt, self._chance(), error.retry_after)
         elif isinstance(error, StoreFull):
-            fault = Fault("disk_full", {"message": str(error)})
+            fault = Fault(error.code, error.params)
             delay = retry.delay(ticket.attempt, self._chance())
         else:
-            fault = Fault("unexpected", {"type": type(error).__name__, "detail": f"{str(error)[:500]}."})
+            fault = Fault("unexpected", {"type": type(error).__name__, "detail": str(error)[:MAX_DETAIL]})
             delay = retry.delay(ticket.attempt, self._chance())
         if isinstance(error, Outage | StoreFull):  # not the fault of this document: do not count the attempt
             return Failure(ticket=ticket, fault=fault, delay=delay, refund=True)

@@ -96,10 +96,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         try:
             return json.dumps(call)
         except (TypeError, ValueError) as error:
-            raise BadRequest(
-                f"The arguments of {self.name} are not plain JSON ({error}); they are kept with the job, so that its "
-                "message can be sent again. Pass ids and texts instead of objects."
-            ) from error
+            raise BadRequest("arguments_not_json", task=self.name, detail=error) from error
 
     def run_delivery(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -118,9 +115,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
                     retries=self.request.retries + 1 if held else 0,
                 )
         if result.outcome is Outcome.FAILED:
-            raise GuardedWorkFailed(
-                f"{self.name} failed for good: {result.reason}. Ask for it again when the cause is gone."
-            )
+            raise GuardedWorkFailed(task=self.name, reason=result.reason)
         return result.body()
 
 
@@ -183,16 +178,15 @@ def _key_from_parameter(function: Callable[..., Any], name: str) -> Callable[...
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()
     if name not in {one.name for one in others}:
-        raise BadSettings(
-            f"{function.__name__} has no parameter {name!r} beside {first.name!r}, which is the run; name the one that "
-            "says what the work is about."
-        )
+        raise BadSettings("key_parameter_missing", function=function.__name__, parameter=name, first=first.name)
     plain = signature.replace(parameters=others)
 
     def key_of(*args: Any, **kwargs: Any) -> str:
         try:
             return str(plain.bind(*args, **kwargs).arguments[name])
         except (TypeError, KeyError) as error:
-            raise BadRequest(f"{function.__name__} was called without its key {name!r} ({error}).") from error
+            raise BadRequest(
+                "key_argument_missing", function=function.__name__, parameter=name, detail=error
+            ) from error
 
     return key_of

@@ -59,7 +59,7 @@ class Guard:
         at once. `on_finished` is called at least once for each ended job, after the slot is free for the next.
         """
         if name in self.works:
-            raise BadSettings(f"The work {name!r} is already guarded; choose another name.")
+            raise BadSettings("work_name_taken", name=name)
         made = self.works[name] = Work(self, name, Operation(operation), on_finished)
         return made
 

@@ -46,10 +46,7 @@ class EarlyLock:
         prefix: str = "holdfast:guard:",
     ) -> None:
         if not MIN_EXTEND <= extend < ttl:
-            raise BadSettings(
-                f"The early lock cannot live {ttl} and be extended every {extend}: it would end while it is held. "
-                "Extend it several times within its time to live."
-            )
+            raise BadSettings("lock_extend_interval", ttl=ttl, extend=extend)
         self._url = url
         self._ttl = ttl
         self._extend = extend
@@ -190,8 +187,5 @@ def _client(url: str) -> Redis:
         client.connection_pool.make_connection()  # does not connect; refuses unknown options
     except (ValueError, TypeError, RedisError):
         # Show neither the address nor the message of redis-py: they may contain a password.
-        raise BadSettings(
-            "The address of the early lock's Redis cannot be read. Write it as redis://host:6379/0, "
-            "rediss://host:6379/0 or unix:///path, with a user and password if it needs them."
-        ) from None
+        raise BadSettings("redis_address_invalid") from None
     return client

@@ -74,7 +74,7 @@ class Work:
         """
         requested = Operation(operation or self.operation)
         if requested not in BUILD_OPERATIONS:
-            raise BadRequest(f"The operation {requested!r} asks for no work; use `cancel` of the work to stop it.")
+            raise BadRequest("operation_without_work", operation=requested, known=", ".join(sorted(BUILD_OPERATIONS)))
         request = Request(
             base=self.name,
             owner=key,
