@@ -114,7 +114,7 @@ def test_a_refusal_explains_what_to_do(cards: Work) -> None:
 
 def test_two_works_with_the_same_name_are_refused(guard: Guard) -> None:
     guard.work("cards")
-    with pytest.raises(BadSettings, match="already guarded"):
+    with pytest.raises(BadSettings, match="already has work named 'cards'"):
         guard.work("cards")
 
 

@@ -158,13 +158,13 @@ class Executor:
                 self.heartbeat.check(ticket)
             indexer.remove_all([self._make_task(ticket) for ticket in tickets])
         except Transient as error:
-            log.info("removal.failed slots=%d error=%s", len(tickets), error)
+            log.info("removal.failed slots=%d code=%s", len(tickets), error.code)
             return [(ticket, self._classify_failure(ticket, error)) for ticket in tickets]
         except (StopWork, StaleLease) as stop:
-            log.debug("removal.one_by_one slots=%d reason=%s", len(tickets), stop)
+            log.debug("removal.one_by_one slots=%d reason=%s", len(tickets), _stop_reason(stop))
             return []
         except Exception as error:
-            log.info("removal.one_by_one slots=%d error=%s", len(tickets), error, exc_info=True)
+            log.info("removal.one_by_one slots=%d reason=%s", len(tickets), type(error).__name__, exc_info=True)
             return []
         return [(ticket, PlainResult.REMOVED) for ticket in tickets]
 
@@ -179,8 +179,10 @@ class Executor:
                 indexer.begin(tasks)
             except StaleLease as stale:
                 self._recheck_leases(stale)
-            except (StopWork, HoldfastError) as error:
-                log.info("work.prepare_failed kind=%s reason=%s", kind, error)
+            except StopWork as stop:
+                log.info("work.prepare_failed kind=%s reason=%s", kind, stop.reason)
+            except HoldfastError as error:
+                log.info("work.prepare_failed kind=%s reason=%s", kind, error.code)
             except Exception:
                 log.exception("work.prepare_failed kind=%s", kind)
 
@@ -205,15 +207,19 @@ class Executor:
         except (StopWork, StaleLease) as stop:
             if isinstance(stop, StaleLease):
                 self._recheck_leases(stop)
-            log.debug("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, stop)
+            log.debug("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, _stop_reason(stop))
             return Release(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
         except Exception as error:
             if task.published:  # a later error does not undo it
                 log.exception("work.published_then_failed key=%s fence=%d", ticket.key, ticket.fence)
                 return PlainResult.PUBLISHED
             trace = not isinstance(error, WorkError | StoreFull)  # expected errors need no traceback
-            log.info("work.failed key=%s fence=%d error=%s", ticket.key, ticket.fence, error, exc_info=trace)
-            return self._classify_failure(ticket, error)
+            failure = self._classify_failure(ticket, error)
+            # The code only: the message may contain the name of a document.
+            log.info(
+                "work.failed key=%s fence=%d code=%s", ticket.key, ticket.fence, failure.fault.code, exc_info=trace
+            )
+            return failure
 
     def _classify_failure(self, ticket: Ticket, error: Exception) -> Failure:
         """Decide whether a failed attempt is repeated, when, and whether it counts."""
@@ -300,6 +306,10 @@ class Executor:
             log.debug("release.stale slots=%d", len(stale.tickets))
         except StoreError:
             log.exception("release.outcome_unknown")
+
+
+def _stop_reason(stop: StopWork | StaleLease) -> str:
+    return stop.reason if isinstance(stop, StopWork) else stop.code
 
 
 def _count_rows(result: AttemptResult) -> int:

@@ -86,8 +86,8 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
 
     def resend(self, job: Job, **options: Any) -> None:
         """Send the message of a job again, with its first arguments and options."""
-        if job.payload is None:
-            log.warning("message.unknown job=%s was not asked for through its task, so its call is not kept", job.id)
+        if job.payload is None:  # not requested through its task, so the arguments are not stored
+            log.warning("message.unknown job=%s", job.id)
             return
         call = json.loads(job.payload)
         super().apply_async(call["args"], call["kwargs"], task_id=job.id, **call["options"], **options)
