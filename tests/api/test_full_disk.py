@@ -18,6 +18,7 @@ import pytest
 from holdfast.catalog.repository import ItemKind
 from holdfast.documents.requests import SOURCE_SLOT, AddOptions, Upload
 from holdfast.documents.source_sync import SourceAccess
+from holdfast.engine.problems import describe_fault
 from holdfast.errors import StoreFull
 from holdfast.service.documents import open_for_writing
 from holdfast.sources.address_policy import Reach
@@ -137,7 +138,7 @@ def test_a_piped_archive_that_does_not_fit_in_the_temporary_folder_leaves_no_bas
 def test_an_export_or_download_to_a_full_disk_leaves_no_partial_file(site: HttpSite, tmp_path: Path) -> None:
     site.rig.library.adder.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], AddOptions(index=False))
     with full_disk():
-        with pytest.raises(StoreFull, match="copy.zip, TMPDIR"):
+        with pytest.raises(StoreFull, match=r"copy\.zip, TMPDIR"):
             site.rig.library.archives.export(site.rig.base, tmp_path / "copy.zip")
         with pytest.raises(StoreFull, match="saved"), open_for_writing(tmp_path / "saved") as file:
             file.write(bytes(SPOOLED))

@@ -1109,7 +1109,7 @@ def test_the_total_of_a_list_is_counted_only_up_to_a_limit(shelf: SqlStore, monk
     monkeypatch.setattr(listing, "MAX_COUNT", 4)
     page = shelf.list_jobs(size=3)
     assert (page.total, page.total_is_exact) == (8, False)
-    with pytest.raises(BadRequest, match="Page 3 .* after the first 4 jobs.*Use the cursor"):
+    with pytest.raises(BadRequest, match=r"Page 3 .* after the first 4 jobs.*Use the cursor"):
         shelf.list_jobs(page=3, size=3)
 
 
@@ -1155,7 +1155,7 @@ def test_a_dropped_index_is_shown_as_deleting_and_cannot_be_cancelled(books: Sql
 
 
 def test_an_overview_with_an_empty_time_window_is_refused(books: SqlStore) -> None:
-    with pytest.raises(BadRequest, match="The time window is 0:00:00. Choose a window longer than 0."):
+    with pytest.raises(BadRequest, match=r"The time window is 0:00:00\. Choose a window longer than 0"):
         books.overview(window=timedelta())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from holdfast.errors import BadRequest
 from holdfast.guard import Guard
 from holdfast.guard.adopt import AdoptionResult, AdoptionSource, adopt
 from holdfast.settings import Settings
+from holdfast.url_secrets import MASK
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
@@ -153,7 +155,7 @@ def test_a_row_without_a_key_is_refused(guard: Guard, source: AdoptionSource) ->
         connection.execute(text("CREATE TABLE loose (id TEXT, is_active BOOLEAN)"))
         connection.execute(text("INSERT INTO loose VALUES (NULL, TRUE)"))
     engine.dispose()
-    with pytest.raises(BadRequest, match="The column 'id' of the table 'loose' .*Name the primary key"):
+    with pytest.raises(BadRequest, match=r"The column 'id' of the table 'loose' .*Name the primary key"):
         adopt(guard, "index", AdoptionSource(database=source.database, table="loose"))
 
 
@@ -167,7 +169,7 @@ def test_an_invalid_database_address_is_refused_without_its_password(guard: Guar
 
 
 def test_a_database_without_a_driver_is_refused_without_its_password(guard: Guard) -> None:
-    with pytest.raises(BadRequest, match="is not installed .*unheard_of") as refused:
+    with pytest.raises(BadRequest, match=r"is not installed .*unheard_of") as refused:
         adopt(guard, "index", AdoptionSource(database="unheard_of://me:hush@shop/one", table="documents"))
     assert "hush" not in str(refused.value)
 

@@ -143,9 +143,7 @@ def test_a_call_without_its_key_is_refused(index: GuardedTask) -> None:
 
 
 def test_a_key_that_is_not_a_parameter_is_refused_at_import_time(app: Celery, guard: Guard) -> None:
-    with pytest.raises(
-        BadSettings, match="The function 'index' has no parameter 'isbn' after its first parameter 'run'"
-    ):
+    with pytest.raises(BadSettings, match="has no parameter 'isbn' after its first parameter 'run'"):
 
         @guarded(app, guard, key="isbn")
         def index(run: Run, document: str) -> str:
@@ -155,9 +153,7 @@ def test_a_key_that_is_not_a_parameter_is_refused_at_import_time(app: Celery, gu
 def test_arguments_that_cannot_be_stored_are_refused_before_anything_is_written(
     guard: Guard, index: GuardedTask
 ) -> None:
-    with pytest.raises(
-        BadRequest, match="The arguments of the task 'index' are not JSON .*Pass ids and texts instead of"
-    ):
+    with pytest.raises(BadRequest, match=r"arguments of the task 'index' are not JSON .*Pass ids and texts instead"):
         index.delay("doc", text=object())
     assert guard.works["index"].status("doc").status is Status.NOT_INDEXED
 
