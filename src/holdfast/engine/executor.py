@@ -1,7 +1,7 @@
 """Claims slots, runs indexers and writes the results. It never retries: the state of the slot determines the next step.
 
-A ring is answered by a claim. If the claim fails, the ring was a duplicate, is outdated, or another worker holds the
-slot; in each case the ring can be acknowledged. Results of quick builds are committed together.
+The executor answers a ring with a claim. If the claim fails, the ring was a duplicate, is outdated, or another worker
+holds the slot; in each case the ring can be acknowledged. The executor commits the results of quick builds together.
 """
 
 from __future__ import annotations
@@ -132,12 +132,10 @@ class Executor:
             self.heartbeat.stop_renewing(tickets)
 
     def _remove_together(self, tickets: Sequence[Ticket]) -> set[Ticket]:
-        """Clean up the slots of each kind and base as one batch, and write the results.
+        """Clean up the slots of each kind and base as one batch, write the results, and return the tickets done.
 
-        Return the tickets that are done.
-
-        If the indexer raises `Transient`, the whole batch is postponed. After other errors the slots are removed one by
-        one.
+        If the indexer raises `Transient`, the whole batch is postponed. After other errors the executor removes the
+        slots one by one.
         """
         sets: dict[tuple[str, str], list[Ticket]] = {}
         for ticket in tickets:
@@ -190,7 +188,7 @@ class Executor:
         return Task(ticket, self.store, self.heartbeat, self._failpoint)
 
     def _attempt(self, ticket: Ticket) -> AttemptResult:
-        """Build or remove one slot. Every ending is a result, none an exception."""
+        """Build or remove one slot. Turn every error into a result; never raise."""
         task = self._make_task(ticket)
         try:
             self.heartbeat.check(ticket)

@@ -45,7 +45,11 @@ class AdoptionResult:
 
 
 def adopt(guard: Guard, work: str, source: AdoptionSource, *, dry_run: bool = False) -> AdoptionResult:
-    """Adopt the rows as keys of a work; with `dry_run`, only count them."""
+    """Adopt the rows as keys of a work; with `dry_run`, only count them.
+
+    Example:
+        adopt(guard, "invoices", AdoptionSource(database="postgresql+psycopg://…", table="invoices", key="number"))
+    """
     adopted = AdoptionResult()
     engine = _open_engine(source.database)
     try:

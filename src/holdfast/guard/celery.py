@@ -107,7 +107,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         if result.redeliver_in is not None:
             held = result.verdict == "lock_held"
             if held and self.request.retries >= self.work.lock_held_tries:
-                return {**result.body(), "verdict": "skipped"}  # the other worker goes on
+                return {**result.body(), "verdict": "skipped"}  # the other worker continues
             with _tolerate_broker_outage(job):
                 self.resend(
                     self.work.job(job),
@@ -155,7 +155,11 @@ def guarded(
 
 
 def reconcile_by_beat(app: Celery, guard: Guard) -> dict[str, Any]:
-    """Register the reconciler as a Celery task; return its entry for `beat_schedule`."""
+    """Register the reconciler as a Celery task; return its entry for `beat_schedule`.
+
+    Example:
+        app.conf.beat_schedule = {"holdfast": reconcile_by_beat(app, guard)}
+    """
 
     @app.task(name=RECONCILE_TASK, ignore_result=True, shared=False)  # type: ignore[untyped-decorator]  # Celery has no types
     def reconcile() -> None:

@@ -6,7 +6,7 @@ Redis never stops the work.
 
 The lock itself is redis-py's. This module adds what redis-py lacks: one thread in each process that renews held locks,
 safety across forks (Celery forks its workers after the import, so client, mutex and thread belong to a process id), and
-work that goes on while Redis does not answer. A holder that dies loses its lock after the time to live.
+work that continues while Redis does not answer. A holder that dies loses its lock after the time to live.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ MIN_EXTEND = timedelta(milliseconds=1)  # Redis counts in milliseconds
 
 
 class EarlyLock:
-    """A lock for each name. It is not re-entrant, and `hold` never waits."""
+    """A lock for each name. It is not re-entrant, and `hold` never waits.
+
+    Example:
+        guard = Guard("postgresql+psycopg://…", lock=EarlyLock("redis://localhost:6379/0"))
+    """
 
     def __init__(
         self,
@@ -159,7 +163,7 @@ class _LockRenewer:
         except self._lost_error:
             if self._forget(lock):
                 log.warning("lock.lost key=%r", lock.name)
-        except Exception as error:  # noqa: BLE001 - the thread must go on; the next renewal may succeed
+        except Exception as error:  # noqa: BLE001 - the thread must not end; the next renewal may succeed
             log.warning("lock.not_extended key=%r error=%s", lock.name, error)
 
     def _forget(self, lock: Lock) -> bool:

@@ -27,7 +27,7 @@ class Worker(Protocol):
         ...
 
     def work(self) -> None:
-        """Poll for slots until the process is asked to stop, for schedulers that only start processes."""
+        """Poll for slots until the process gets a signal to stop, for schedulers that only start processes."""
         ...
 
     def wake(self) -> None:

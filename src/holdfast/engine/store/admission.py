@@ -76,7 +76,7 @@ class AdmissionCase:
 
     @property
     def dropping_count(self) -> int:
-        """How many slots are being removed. They count as slots of whichever job is active."""
+        """How many slots are being removed. The active job counts them as its own slots."""
         return len(self.slots) - len(self.live_slots)
 
     @property
