@@ -1,6 +1,11 @@
 """Holdfast indexes every document once, keeps what it indexed, and never lets old work overwrite new.
 
-`from holdfast import Holdfast` is the front door of the library; nothing of it is loaded before it is asked for.
+Programs use the library through `from holdfast import Holdfast`. The package imports its parts at their first use.
+
+Example:
+    with Holdfast("library") as library:
+        library.bases.create("handbook")
+        library.documents.note("handbook", "anchors", "An anchor holds a ship.")
 """
 
 from __future__ import annotations
@@ -17,13 +22,13 @@ __version__ = "0.1.0"
 
 _DOORS = {"Holdfast": "holdfast.service.client", "File": "holdfast.service.documents"}
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever uses a library decides where it speaks
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # the application configures logging
 
 
-if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else
+if not TYPE_CHECKING:  # a type checker sees only the imports above
 
     def __getattr__(name: str) -> Any:
-        """Import a public name, and what it needs, when it is used for the first time."""
+        """Import a public name and its dependencies at the first use."""
         if name not in _DOORS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from holdfast.extras import importing_extra  # noqa: PLC0415

@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 # no space left, quota exceeded, file too large
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-IN_DATA_FOLDER = "in the data folder (HOLDFAST_DATA)"
-IN_TEMPORARY_FOLDER = "in the temporary folder (TMPDIR)"
+# names of folders in the message: the environment variables that set them
+IN_DATA_FOLDER = "HOLDFAST_DATA"
+IN_HOME_FOLDER = "HOLDFAST_HOME"
+IN_TEMPORARY_FOLDER = "TMPDIR"
 
 
 @contextmanager
 def reporting_full_disk(place: str) -> Iterator[None]:
-    """Turn an `OSError` about missing space into `StoreFull`. `place` names the folder in the message."""
+    """Turn an `OSError` about missing space into `StoreFull`.
+
+    The message says that nothing was written; the caller must ensure that. `place` names the file or folder in the
+    message, as the user knows it: a path, or an environment variable.
+    """
     try:
         yield
     except OSError as error:
         if error.errno not in DISK_FULL_ERRNOS:
             raise
-        raise make_disk_full_error(error, place) from error
-
-
-def make_disk_full_error(error: OSError, place: str = "") -> StoreFull:
-    """Describe a full disk. The message says that nothing was written; the caller must ensure that."""
-    where = f" {place}" if place else ""
-    return StoreFull(f"The disk is full. Nothing was written; free some space{where} and try again. ({error.strerror})")
+        raise StoreFull(place=place) from error
 
 
 def sync_folder(folder: Path) -> None:

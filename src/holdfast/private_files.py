@@ -51,4 +51,5 @@ def restrict_to_owner(path: Path) -> None:
 
 
 def _warn(path: str | Path) -> None:
-    log.warning("files.open_to_others path=%s: it belongs to another user, who must run chmod go= on it", path)
+    """Warn that other users have access. Only the owner, another user, can remove it: `chmod go= PATH`."""
+    log.warning("files.open_to_others path=%s", path)

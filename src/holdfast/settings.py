@@ -50,6 +50,8 @@ POSITIVE_COUNTS = (
 )
 UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MAX_DURATION = timedelta(days=36_500)  # a hundred years, so that times fit into the database
+MAX_PORT = 2**16 - 1
+EXAMPLE_NUMBER = 0.5
 DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 
 
@@ -150,44 +152,48 @@ class Settings:
                 object.__setattr__(self, name, value)
 
     def _check_order(self) -> None:
-        self._require_shorter(self.heartbeat < self.lease, "heartbeat", "lease", "a claim would end before its renewal")
-        self._require_shorter(self.lease < self.deadline, "lease", "deadline", "an attempt would end before its claim")
-        self._require_shorter(
-            self.backoff <= self.backoff_cap, "backoff", "backoff_cap", "no wait could be long enough"
-        )
+        self._require_shorter("heartbeat", "lease", why="lease_without_renewal")
+        self._require_shorter("lease", "deadline", why="attempt_within_lease")
+        if self.backoff > self.backoff_cap:
+            raise BadSettings(
+                "duration_above_cap",
+                name=_variable("backoff"),
+                value=_format_duration(self.backoff),
+                other=_variable("backoff_cap"),
+                limit=_format_duration(self.backoff_cap),
+            )
 
     def _check_numbers(self) -> None:
         for name in POSITIVE_DURATIONS:
-            if getattr(self, name) <= timedelta():
-                raise BadSettings(f"{ENV_PREFIX}{name.upper()} must be longer than nothing.")
+            duration = getattr(self, name)
+            if duration <= timedelta():
+                raise BadSettings("duration_not_positive", name=_variable(name), value=_format_duration(duration))
         for name in POSITIVE_COUNTS:
             if getattr(self, name) < 1:
-                raise BadSettings(f"{ENV_PREFIX}{name.upper()} must be at least 1, not {getattr(self, name)}.")
+                raise BadSettings("setting_below_one", name=_variable(name), value=getattr(self, name))
         for name in ("embedding_price", "chat_price_read", "chat_price_written"):
             price = getattr(self, name)
             if price is not None and not 0 <= price < math.inf:
-                raise BadSettings(f"{ENV_PREFIX}{name.upper()} must be a price of 0 or more, not {price}.")
+                raise BadSettings("setting_price", name=_variable(name), value=price)
         if self.compact_limit < 0:
-            raise BadSettings(f"{ENV_PREFIX}COMPACT_LIMIT must be 0 or more megabytes, not {self.compact_limit}.")
+            raise BadSettings("setting_below_zero", name=_variable("compact_limit"), value=self.compact_limit)
         if not 0 <= self.backoff_jitter < 1:
-            raise BadSettings(f"{ENV_PREFIX}BACKOFF_JITTER must be from 0 to below 1, not {self.backoff_jitter}.")
-        if not 0 <= self.port < 2**16:
-            raise BadSettings(f"{ENV_PREFIX}PORT must be from 0 to 65535, not {self.port}.")
+            raise BadSettings("setting_jitter", name=_variable("backoff_jitter"), value=self.backoff_jitter)
+        if not 0 <= self.port <= MAX_PORT:
+            raise BadSettings("setting_port", name=_variable("port"), value=self.port, largest=MAX_PORT)
 
     def _check_choices(self) -> None:
-        if self.keys not in KEY_MODES:
-            raise BadSettings(f"{ENV_PREFIX}KEYS is {self.keys!r}; write {' or '.join(KEY_MODES)}.")
-        if self.log not in LOG_LEVELS:
-            raise BadSettings(f"{ENV_PREFIX}LOG is {self.log!r}; write {', '.join(LOG_LEVELS[1:])}, or nothing.")
+        for name, choices in (("keys", KEY_MODES), ("log", LOG_LEVELS)):
+            if getattr(self, name) not in choices:
+                known = ", ".join(filter(None, choices))
+                raise BadSettings("setting_choice", name=_variable(name), value=getattr(self, name), choices=known)
         for root in self.allowed_roots:
             if not Path(root).is_absolute():
-                raise BadSettings(
-                    f"{ENV_PREFIX}FOLDER_ROOTS has {root!r}; write absolute paths, with colons between them."
-                )
-        for purpose in ("embedding", "chat"):
-            if bool(getattr(self, f"{purpose}_url")) != bool(getattr(self, f"{purpose}_model")):
-                name = f"{ENV_PREFIX}{purpose.upper()}"
-                raise BadSettings(f"{name}_URL and {name}_MODEL go together: set both or neither.")
+                raise BadSettings("setting_path_relative", name=_variable("folder_roots"), value=root)
+        for url, model in (("embedding_url", "embedding_model"), ("chat_url", "chat_model")):
+            if bool(getattr(self, url)) != bool(getattr(self, model)):
+                given, other = (url, model) if getattr(self, url) else (model, url)
+                raise BadSettings("provider_half_set", name=_variable(given), other=_variable(other))
 
     @property
     def allowed_roots(self) -> list[str]:
@@ -222,17 +228,20 @@ class Settings:
         known = {setting.name: setting for setting in fields(cls)}
         for name in given.keys() - known.keys():
             raise BadSettings(
-                f"There is no setting {ENV_PREFIX}{name.upper()}; known are "
-                + ", ".join(ENV_PREFIX + setting.upper() for setting in known)
-                + "."
+                "unknown_environment_variable", name=_variable(name), known=", ".join(map(_variable, known))
             )
         return cls(**{name: _parse(name, text, known[name].default) for name, text in given.items()})
 
-    def _require_shorter(self, holds: bool, smaller: str, larger: str, why: str) -> None:
-        if not holds:
+    def _require_shorter(self, name: str, other: str, *, why: str) -> None:
+        duration, limit = getattr(self, name), getattr(self, other)
+        if duration >= limit:
             raise BadSettings(
-                f"{ENV_PREFIX}{smaller.upper()} ({getattr(self, smaller)}) must be shorter than "
-                f"{ENV_PREFIX}{larger.upper()} ({getattr(self, larger)}): {why}. Change one of them."
+                "duration_not_shorter",
+                name=_variable(name),
+                value=_format_duration(duration),
+                other=_variable(other),
+                limit=_format_duration(limit),
+                why=why,
             )
 
 
@@ -257,8 +266,25 @@ def _parse(name: str, text: str, default: Any) -> Any:
             return float(text) if text else None
         return type(default)(text)
     except ValueError as error:
-        wanted = "a duration like 90, 30s, 45m, 6h or 30d" if isinstance(default, timedelta) else "a number"
-        raise BadSettings(f"{ENV_PREFIX}{name.upper()} is {text!r}; write {wanted}.") from error
+        variable = _variable(name)
+        if isinstance(default, timedelta):
+            longest = _format_duration(MAX_DURATION)
+            raise BadSettings("setting_not_a_duration", name=variable, value=text, longest=longest) from error
+        if isinstance(default, int):
+            raise BadSettings("setting_not_an_integer", name=variable, value=text, default=default) from error
+        raise BadSettings("setting_not_a_number", name=variable, value=text, example=EXAMPLE_NUMBER) from error
+
+
+def _variable(setting: str) -> str:
+    """Return the name of the environment variable of a setting."""
+    return ENV_PREFIX + setting.upper()
+
+
+def _format_duration(duration: timedelta) -> str:
+    """Return a duration in the form in which users write it, such as `2m` for 120 seconds."""
+    seconds = duration.total_seconds()
+    unit = next((unit for unit in "dhm" if seconds and not seconds % UNIT_SECONDS[unit]), "s")
+    return f"{seconds / UNIT_SECONDS[unit]:g}{unit}"
 
 
 def _parse_duration(text: str) -> timedelta:

@@ -26,7 +26,7 @@ class FlawKind(StrEnum):
 
 
 class Flaw(NamedTuple):
-    """What is wrong with a value, and the path to the part that is wrong."""
+    """A flaw of a value, and the path to the part that has it."""
 
     kind: FlawKind
     path: tuple[Step, ...] = ()

@@ -500,11 +500,11 @@ def prices_by_model(settings: Settings) -> dict[str, Price]:
 
 
 def _with_circuit_breaker(provider: UnmeteredProvider, url: str, clock: Clock) -> CircuitBreaker:
-    """Return a provider that pauses while the endpoint is down; its name has the models and the host."""
+    """Return a provider that pauses while the endpoint is down. Messages call it `model@host`."""
     from holdfast.llm.circuit_breaker import CircuitBreaker
 
-    models = " and ".join(model for model in (provider.embedding_model, provider.chat_model) if model)
-    name = " at ".join(part for part in (models, urlsplit(url).hostname) if part)
+    models = ",".join(model for model in (provider.embedding_model, provider.chat_model) if model)
+    name = "@".join(part for part in (models, urlsplit(url).hostname) if part)
     return CircuitBreaker(provider, name, clock=clock)
 
 

@@ -202,13 +202,13 @@ def test_an_answer_is_streamed_and_its_citations_show_the_command_to_open_them(h
 
 def test_a_worker_indexes_documents_until_it_is_interrupted(home: Path) -> None:
     with Holdfast(home, work=False) as library, OnTerminal(home, "worker", "--workers", 1) as working:
-        working.until("Ctrl-C ends it")
+        working.until("Press Ctrl-C to stop")
         library.bases.create("default")
         library.documents.note("default", "anchors", "An anchor holds a ship.")
         assert library.wait("default", [1], timeout=PATIENCE_SECONDS)[0].status == "success"
         working.interrupt()
         assert working.ended() == 0
-    assert "given back" in working.text
+    assert "Unfinished work returns to the queue." in working.text
 
 
 def test_a_watch_syncs_until_it_is_interrupted(home: Path, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def serving(home: Path, log: Path) -> Iterator[str]:
         yield re.findall(r"^http://\S+$", log.read_text(), re.MULTILINE)[0]
         server.send(signal.SIGINT)
         assert server.ended() == 0
-        assert "The server ended." in log.read_text()
+        assert "The server has stopped." in log.read_text()
 
 
 @pytest.mark.smoke

@@ -109,8 +109,8 @@ def test_the_log_shows_failures_by_default_and_transitions_only_at_debug_level(
     assert told["status"] == "failed"
     assert serving.end() == 0
     lines = [line for line in serving.errors if line[:4].isdigit()]  # log lines begin with the time
-    assert any("slot.admitted" in line for line in lines) is moves, "by who serves"
-    assert any("slot.claimed" in line for line in lines) is moves, "by who works"
+    assert any("slot.changed verb=admitted" in line for line in lines) is moves, "by who serves"
+    assert any("slot.changed verb=claimed" in line for line in lines) is moves, "by who works"
     assert any("work.failed" in line for line in lines) is failures
     if level != "debug":
         assert len(lines) == int(failures)

@@ -18,6 +18,7 @@ import pytest
 from holdfast.catalog.repository import ItemKind
 from holdfast.documents.requests import SOURCE_SLOT, AddOptions, Upload
 from holdfast.documents.source_sync import SourceAccess
+from holdfast.engine.problems import describe_fault
 from holdfast.errors import StoreFull
 from holdfast.service.documents import open_for_writing
 from holdfast.sources.address_policy import Reach
@@ -99,7 +100,7 @@ def test_a_write_to_a_full_disk_returns_507_and_leaves_nothing(
     assert answer.status_code == 507, answer.text
     told = problem(answer)
     assert told["code"] == "disk_full"
-    assert told["detail"].startswith("The disk is full. Nothing was written; free some space")
+    assert told["detail"].startswith("The disk is full. Nothing was written. Free some space for '")
     assert written(site) == before
     assert write(site, size).status_code == 202
 
@@ -137,7 +138,7 @@ def test_a_piped_archive_that_does_not_fit_in_the_temporary_folder_leaves_no_bas
 def test_an_export_or_download_to_a_full_disk_leaves_no_partial_file(site: HttpSite, tmp_path: Path) -> None:
     site.rig.library.adder.add(site.rig.base, [Upload("kept", os.urandom(SPOOLED))], AddOptions(index=False))
     with full_disk():
-        with pytest.raises(StoreFull, match="for the archive"):
+        with pytest.raises(StoreFull, match=r"copy\.zip, TMPDIR"):
             site.rig.library.archives.export(site.rig.base, tmp_path / "copy.zip")
         with pytest.raises(StoreFull, match="saved"), open_for_writing(tmp_path / "saved") as file:
             file.write(bytes(SPOOLED))
@@ -158,6 +159,10 @@ def test_a_page_that_does_not_fit_on_the_disk_is_fetched_again_when_there_is_spa
         slot = rig.store.slot(rig.base.key, item.source_key, SOURCE_SLOT)
         assert slot.error is not None
         assert (slot.state, slot.error.code, slot.attempts) == ("waiting", "disk_full", 0)
+        assert slot.error.params == {"place": "HOLDFAST_DATA"}
+        assert describe_fault(slot.error).message == (
+            "The disk is full. Nothing was written. Free some space for 'HOLDFAST_DATA', then try again."
+        )
         assert written(site)[0] == []
         rig.clock.advance(timedelta(hours=1))
         worker.run_next(1)
@@ -177,7 +182,9 @@ def test_a_full_disk_of_postgresql_returns_507_and_leaves_nothing(
         before = written(site)
         for answer in (upload(site, 1000), upload_form(site, 1000), add_note(site, 1000)):
             assert (answer.status_code, problem(answer)["code"]) == (507, "disk_full")
-            assert problem(answer)["detail"].startswith("The disk of PostgreSQL is full. Nothing was written")
+            assert problem(answer)["detail"].startswith(
+                "The disk is full. Nothing was written. Free some space for 'PostgreSQL'"
+            )
         assert written(site) == before
         with rig.store.database.writing(durable=True) as tx:
             tx.run_sql("DROP TRIGGER full_disk ON library_items")

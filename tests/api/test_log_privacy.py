@@ -123,7 +123,7 @@ def test_no_log_has_texts_names_questions_answers_or_secrets(
         sender.close()
         assert receiver.got, hook
     assert "work.failed" in told(lines)
-    assert "slot.completed" in told(lines)
+    assert "slot.changed verb=completed" in told(lines)
     assert "webhook." in told(lines)
     spared(told(lines), key["Authorization"].split("hf_")[1].lower(), signing.removeprefix("whsec_").lower(), model.key)
 

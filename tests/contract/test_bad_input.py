@@ -53,43 +53,53 @@ def open_plainly(url: str) -> SqlStore:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "code", "sentence"),
     [
-        ({"base": ""}, "A request names a base and an owner; neither may be empty."),
-        ({"owner": ""}, "A request names a base and an owner; neither may be empty."),
-        ({"priority": -1}, "The priority -1 is not between 0 (first) and 9 (last)."),
-        ({"priority": 10}, "The priority 10 is not between 0 (first) and 9 (last)."),
-        ({"slots": (SlotSpec("a"), SlotSpec("a"))}, "A kind is named twice"),
-        ({"slots": (SlotSpec("a", "b"),)}, "The slot 'a' needs 'b', which was not asked for"),
-        ({"slots": (SlotSpec("a", "b"), SlotSpec("b", "a"))}, "need each other in a circle"),
-        ({"slots": (SlotSpec("a", ""),)}, "The slot 'a' needs '', which was not asked for"),
+        ({"base": ""}, "request_unnamed", "The request names no base or no owner. Name both."),
+        ({"owner": ""}, "request_unnamed", "The request names no base or no owner. Name both."),
+        ({"priority": -1}, "priority_out_of_range", "The priority is -1. Choose a number from 0 (first) to 9 (last)."),
+        ({"priority": 10}, "priority_out_of_range", "The priority is 10. Choose a number from 0 (first) to 9 (last)."),
+        ({"slots": (SlotSpec("a"), SlotSpec("a"))}, "slot_kind_repeated", "The request lists the slot 'a' twice."),
+        ({"slots": (SlotSpec("a", "b"),)}, "slot_dependency_missing", "The slot 'a' needs the slot 'b', which"),
+        ({"slots": (SlotSpec("a", "b"), SlotSpec("b", "a"))}, "slot_dependency_cycle", "slots 'a, b' form a cycle"),
+        ({"slots": (SlotSpec("a", ""),)}, "slot_dependency_missing", "The slot 'a' needs the slot '', which"),
+        ({"operation": O.RENEW}, "kinds_missing", "The operation 'renew' needs the kinds of the slots"),
+        ({"operation": O.DROP}, "kinds_missing", "The operation 'drop' needs the kinds of the slots"),
+        ({"kinds": ("a",)}, "kinds_unexpected", "but the operation 'index' applies to all slots"),
+        ({"operation": O.RENEW, "kinds": ("x", "y")}, "renewed_slot_not_listed", "The request renews 'x, y', but"),
     ],
     ids=str,
 )
-def test_an_invalid_request_is_refused(store: SqlStore, wrong: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_request_is_refused(store: SqlStore, wrong: dict[str, Any], code: str, sentence: str) -> None:
     before = everything(store)
-    with pytest.raises(BadRequest, match=re.escape(sentence)):
+    with pytest.raises(BadRequest, match=re.escape(sentence)) as refused:
         ask(store, **wrong)
+    assert refused.value.subcode == code
     assert everything(store) == before
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "code", "field"),
     [
-        pytest.param({"slots": (SlotSpec(""),)}, id="a kind without a name"),
-        pytest.param({"owner": "a\0b"}, id="an owner with a zero byte"),
-        pytest.param({"base": "a\0b"}, id="a base with a zero byte"),
-        pytest.param({"slots": (SlotSpec("a\0b"),)}, id="a kind with a zero byte"),
-        pytest.param({"requester": "a\0b"}, id="a requester with a zero byte"),
-        pytest.param({"owner": "caf\udce9"}, id="a file name that is not text"),
-        pytest.param({"cost": float("nan")}, id="a cost that is no number"),
-        pytest.param({"cost": float("inf")}, id="a cost without end"),
+        pytest.param({"slots": (SlotSpec(""),)}, "slot_kind_empty", None, id="a kind without a name"),
+        pytest.param({"owner": "a\0b"}, "nul_character", "owner", id="an owner with a zero byte"),
+        pytest.param({"base": "a\0b"}, "nul_character", "base", id="a base with a zero byte"),
+        pytest.param({"slots": (SlotSpec("a\0b"),)}, "nul_character", "slots", id="a kind with a zero byte"),
+        pytest.param({"requester": "a\0b"}, "nul_character", "requester", id="a requester with a zero byte"),
+        pytest.param({"payload": "a\0b"}, "nul_character", "payload", id="a payload with a zero byte"),
+        pytest.param({"owner": "caf\udce9"}, "lone_surrogate", "owner", id="a file name that is not text"),
+        pytest.param({"cost": float("nan")}, "cost_not_finite", None, id="a cost that is no number"),
+        pytest.param({"cost": float("inf")}, "cost_not_finite", None, id="a cost without end"),
     ],
 )
-def test_a_request_with_values_that_no_database_can_store_is_refused(store: SqlStore, wrong: dict[str, Any]) -> None:
+def test_a_request_with_values_that_no_database_can_store_is_refused(
+    store: SqlStore, wrong: dict[str, Any], code: str, field: str | None
+) -> None:
     before = everything(store)
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequest) as refused:
         ask(store, **wrong)
+    assert (refused.value.subcode, refused.value.params.get("field")) == (code, field)
+    str(refused.value).encode()
     assert everything(store) == before
 
 
@@ -152,43 +162,61 @@ def test_a_ring_for_an_unknown_slot_owner_or_generation_claims_nothing(store: Sq
 
 @pytest.mark.parametrize("url", ["", "holdfast.db", "://", "sqlite", "postgresql"])
 def test_an_invalid_database_address_is_refused_with_an_example(url: str) -> None:
-    with pytest.raises(BadSettings, match=re.escape(f"{url!r} is not the address of a database; write sqlite:///")):
+    with pytest.raises(BadSettings) as refused:
         open_plainly(url)
+    assert refused.value.subcode == "database_address_invalid"
+    assert str(refused.value) == (
+        f"HOLDFAST_DATABASE is '{url}', which is not the address of a database. Write sqlite:///path/to/holdfast.db or "
+        "postgresql+psycopg://user@host/database."
+    )
+
+
+@pytest.mark.parametrize("url", ["me:secret@db/one", "postgresql://me:secret@db:secret/one"])
+def test_the_error_for_an_invalid_address_does_not_show_its_password(url: str) -> None:
+    with pytest.raises(BadSettings, match="is not the address of a database") as refused:
+        open_plainly(url)
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("url", "backend"), [("mysql://host/db", "mysql"), ("redis://host/0", "redis")])
 def test_an_unsupported_database_is_refused_and_named(url: str, backend: str) -> None:
-    with pytest.raises(BadSettings, match=f"SQLite or PostgreSQL, not in '{backend}'"):
+    with pytest.raises(BadSettings, match=f"names a '{backend}' database, but .* only SQLite and PostgreSQL"):
         open_plainly(url)
 
 
 @pytest.mark.parametrize("driver", ["psycopg2", "unheard_of"])
 def test_a_driver_that_is_not_installed_is_refused(driver: str) -> None:
-    with pytest.raises(BadSettings, match=driver):
+    with pytest.raises(BadSettings, match=f"The database driver 'postgresql\\+{driver}' is not installed"):
         open_plainly(f"postgresql+{driver}://localhost/db")
 
 
 def test_an_unreachable_server_is_reported_as_unavailable() -> None:
-    with pytest.raises(StoreUnavailable, match="The connection to PostgreSQL was lost or refused"):
+    with pytest.raises(StoreUnavailable, match=r"PostgreSQL refused or lost the connection \(.*port 1 failed"):
         open_plainly("postgresql+psycopg://nobody@127.0.0.1:1/nowhere?connect_timeout=2")
 
 
 def test_a_missing_folder_is_reported_and_not_created(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="folder"):
-        open_plainly(f"sqlite:///{tmp_path / 'nowhere' / 'holdfast.db'}")
+    path = tmp_path / "nowhere" / "holdfast.db"
+    with pytest.raises(StoreUnavailable) as refused:
+        open_plainly(f"sqlite:///{path}")
+    assert refused.value.subcode == "database_not_opened"
+    assert str(refused.value) == (
+        f"The database '{path}' cannot be opened (No such file or directory). Check that its folder exists and is "
+        "writable."
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_is_refused_as_a_database(tmp_path: Path) -> None:
     (folder := tmp_path / "data").mkdir()
-    with pytest.raises(StoreUnavailable, match=r"The database cannot be opened: .*data is a folder"):
+    with pytest.raises(StoreUnavailable, match="data' cannot be opened, because it is a folder"):
         open_plainly(f"sqlite:///{folder}")
     assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_pipe_is_refused_as_a_database(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "holdfast.db")
-    with pytest.raises(StoreUnavailable, match=r"The database cannot be opened: .* is not a regular file"):
+    with pytest.raises(StoreUnavailable, match="cannot be opened, because it is not a regular file"):
         open_plainly(f"sqlite:///{pipe}")
 
 
@@ -196,7 +224,7 @@ def test_a_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path: Path) 
     path = tmp_path / "holdfast.db"
     content = b"Dear diary, today I was mistaken for a database.\n" * 100
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="This file is not a SQLite database"):
+    with pytest.raises(StoreError, match=f"The file '{path}' is not a SQLite database"):
         open_plainly(f"sqlite:///{path}")
     assert path.read_bytes() == content
     assert [one.name for one in tmp_path.iterdir()] == ["holdfast.db"]
@@ -208,7 +236,7 @@ def test_a_damaged_database_is_reported_as_damaged_and_unchanged(tmp_path: Path)
     content = bytearray(path.read_bytes())
     content[100:4096] = b"\xaa" * 3996  # the list of tables, which follows the file header
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="The database file is damaged"):
+    with pytest.raises(StoreError, match=f"The database file '{path}' is damaged"):
         open_plainly(f"sqlite:///{path}")
     assert path.read_bytes() == content
 
@@ -221,7 +249,7 @@ def test_a_database_of_a_newer_version_is_refused_and_unchanged(database_url: st
         connection.execute(text("ALTER TABLE slots ADD COLUMN colour TEXT"))
         connection.execute(text("CREATE TABLE colours (name TEXT)"))
     before = everything(store), inspect(store.database.engine).get_table_names()
-    with pytest.raises(StoreTooNew, match=r"newer Holdfast \(schema 9999, this version knows \d{4}\)"):
+    with pytest.raises(StoreTooNew, match=r"to schema 9999\. This version knows schemas up to \d{4}\."):
         open_plainly(database_url)
     assert (everything(store), inspect(store.database.engine).get_table_names()) == before
     columns = [column["name"] for column in inspect(store.database.engine).get_columns("slots")]
@@ -267,10 +295,10 @@ def run(script: str, *arguments: str) -> str:
     ("file_mode", "folder_mode", "expected"),
     [
         (0o644, 0o755, "written"),
-        (0o444, 0o755, "StoreReadOnly: The database cannot be written"),
-        (0o644, 0o555, "Store(ReadOnly|Unavailable): The database cannot be (written|opened)"),
-        (0o444, 0o555, "Store(ReadOnly|Unavailable): The database cannot be (written|opened)"),
-        (0o000, 0o755, "StoreUnavailable: The database cannot be opened"),
+        (0o444, 0o755, "StoreReadOnly: The database '.*' is not writable"),
+        (0o644, 0o555, "Store(ReadOnly|Unavailable): The database '.*' (is not writable|cannot be opened)"),
+        (0o444, 0o555, "Store(ReadOnly|Unavailable): The database '.*' (is not writable|cannot be opened)"),
+        (0o000, 0o755, "StoreUnavailable: The database '.*' cannot be opened"),
     ],
     ids=lambda value: oct(value) if isinstance(value, int) else "",
 )
@@ -300,7 +328,7 @@ def test_a_new_database_in_a_read_only_folder_is_not_created(tmp_path: Path) -> 
     folder = tmp_path / "data"
     folder.mkdir(mode=0o555)
     said = run(TRY_TO_WRITE, f"sqlite:///{folder / 'holdfast.db'}")
-    assert re.match("Store(ReadOnly|Unavailable): The database cannot be (written|opened)", said), said
+    assert re.match("Store(ReadOnly|Unavailable): The database '.*' (is not writable|cannot be opened)", said), said
     assert list(folder.iterdir()) == []
 
 
@@ -324,7 +352,7 @@ def test_a_database_user_without_write_permission_gets_a_read_only_error(postgre
         connection.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"))
     store.close()
     said = run(TRY_TO_WRITE, postgres_url.replace("postgres@", "reader@"))
-    assert said.startswith("StoreReadOnly: This PostgreSQL user may not write here")
+    assert said.startswith("StoreReadOnly: The PostgreSQL user has no permission to write (permission denied")
 
 
 # Writes until the disk is full, then checks that exactly the accepted requests are stored. Then frees space and
@@ -428,7 +456,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_write(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     for kind, sentence in told["errors"]:
         assert kind == "StoreFull"
-        assert "The disk is full. Nothing was written" in sentence
+        assert "The disk is full. Nothing was written. Free some space for '" in sentence
     check_that_nothing_is_half_written(told)
 
 
@@ -471,7 +499,7 @@ def test_a_database_locked_by_another_program_is_busy_until_the_lock_is_released
     ticket = take(store, "content")
     before = everything(store)
     with locked(path, "BEGIN IMMEDIATE"):
-        with pytest.raises(StoreBusy, match="Another program has kept the database locked"):
+        with pytest.raises(StoreBusy, match=f"Another program has locked the database '{path}'"):
             ask(store, "other")
         with pytest.raises(StoreBusy):
             store.extend([beat(ticket)])
@@ -534,7 +562,7 @@ def test_a_lock_timeout_is_reported_as_busy(postgres_url: str, monkeypatch: pyte
     store.admit([request("doc")])
     with store.database.engine.begin() as connection:
         connection.execute(text("SELECT id FROM owners FOR UPDATE"))
-        with pytest.raises(StoreBusy, match="try again"):
+        with pytest.raises(StoreBusy, match=r"locked for more than 0\.2 s\. Nothing was written\. Try again"):
             store.admit([request("doc", Operation.DELETE)])
     assert store.admit([request("doc", Operation.DELETE)])[0].accepted
     store.close()

@@ -178,7 +178,7 @@ def test_only_an_active_job_gets_a_new_priority(books: SqlStore) -> None:
     assert types(books, "job") == ["job.success", "job.reprioritised"]
     assert books.reprioritise([], 1) == []
     for priority in (-1, 10):
-        with pytest.raises(BadRequest, match="is not between 0"):
+        with pytest.raises(BadRequest, match=rf"The priority is {priority}\. Choose a number from 0 \(first\)"):
             books.reprioritise([new], priority)
 
 
@@ -450,9 +450,10 @@ def test_a_repeated_pause_or_resume_makes_no_second_event(books: SqlStore, clock
     assert books.pause()
     assert [(one.since, one.stop) for one in books.pauses()] == [(clock.now(), False)]
     assert types(books, "queue") == ["queue.paused", "queue.paused", "queue.resumed", "queue.paused"]
-    for base in ("", "a\0b"):
-        with pytest.raises(BadRequest, match="not the name of a base"):
+    for base, code in (("", "queue_base_empty"), ("a\0b", "nul_character"), ("\ud800", "lone_surrogate")):
+        with pytest.raises(BadRequest) as refused:
             books.pause(base)
+        assert refused.value.subcode == code
 
 
 def test_a_pause_applies_to_the_named_base_only(books: SqlStore) -> None:
@@ -875,9 +876,9 @@ def test_changing_a_quota_keeps_its_count(books: SqlStore) -> None:
     assert ask(books, "c", slots=ONE).accepted
     assert books.quota("attic") is not None
     for number in (0, -1, 2**31):
-        with pytest.raises(BadRequest, match="cannot be kept"):
+        with pytest.raises(BadRequest, match=f"A quota of {number} jobs per day .* from 1 to {2**31 - 1}"):
             books.set_quota("shelf", number)
-    with pytest.raises(BadRequest, match="not the name of a base"):
+    with pytest.raises(BadRequest, match="The name of the base is empty"):
         books.set_quota("", 1)
 
 
@@ -1108,27 +1109,33 @@ def test_the_total_of_a_list_is_counted_only_up_to_a_limit(shelf: SqlStore, monk
     monkeypatch.setattr(listing, "MAX_COUNT", 4)
     page = shelf.list_jobs(size=3)
     assert (page.total, page.total_is_exact) == (8, False)
-    with pytest.raises(BadRequest, match="reached by the cursor"):
+    with pytest.raises(BadRequest, match=r"Page 3 .* after the first 4 jobs.*Use the cursor"):
         shelf.list_jobs(page=3, size=3)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "code"),
     [
-        {"size": 0},
-        {"size": 501},
-        {"page": 0},
-        {"page": 2**70},
-        {"cursor": "nonsense"},
-        {"cursor": "active/1/2"},
-        {"cursor": f"ended/{2**70}/x"},
-        {"cursor": "ended/-1/x"},
-        {"filter_": JobFilter(states=frozenset({"ready"}))},
+        ({"size": 0}, "job_page_size"),
+        ({"size": 501}, "job_page_size"),
+        ({"page": 0}, "job_page_number"),
+        ({"page": 2**70}, "job_page_number"),
+        ({"cursor": "nonsense"}, "job_cursor_unknown"),
+        ({"cursor": "active/1/2"}, "job_cursor_unknown"),
+        ({"cursor": f"ended/{2**70}/x"}, "job_cursor_unknown"),
+        ({"cursor": "ended/-1/x"}, "job_cursor_unknown"),
+        ({"filter_": JobFilter(states=frozenset({"ready", "failed"}))}, "job_state_unknown"),
     ],
 )
-def test_an_invalid_page_size_cursor_or_filter_is_refused(books: SqlStore, asked: dict[str, Any]) -> None:
-    with pytest.raises(BadRequest):
+def test_an_invalid_page_size_cursor_or_filter_is_refused(books: SqlStore, asked: dict[str, Any], code: str) -> None:
+    with pytest.raises(BadRequest) as refused:
         books.list_jobs(**asked)
+    assert refused.value.subcode == code
+    if code == "job_state_unknown":
+        assert str(refused.value) == (
+            "No job has the state 'ready'. Choose from: cancelled, degraded, deleted, deleting, failed, indexing, "
+            "queued, success, superseded."
+        )
 
 
 def test_a_dropped_index_is_shown_as_deleting_and_cannot_be_cancelled(books: SqlStore) -> None:
@@ -1148,7 +1155,7 @@ def test_a_dropped_index_is_shown_as_deleting_and_cannot_be_cancelled(books: Sql
 
 
 def test_an_overview_with_an_empty_time_window_is_refused(books: SqlStore) -> None:
-    with pytest.raises(BadRequest, match="nothing can have ended"):
+    with pytest.raises(BadRequest, match=r"The time window is 0:00:00\. Choose a window longer than 0"):
         books.overview(window=timedelta())
 
 

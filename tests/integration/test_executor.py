@@ -167,7 +167,7 @@ def test_an_unexpected_error_is_retried(store: SqlStore, clock: FakeClock) -> No
     worker(store, clock, raises(ZeroDivisionError("x" * 1000))).run_next(1)
     error = cards(store).error
     assert cards(store).state is SlotState.WAITING
-    assert error == Fault("unexpected", {"type": "ZeroDivisionError", "message": "x" * 500})
+    assert error == Fault("unexpected", {"type": "ZeroDivisionError", "detail": "x" * 500})
 
 
 def test_one_failure_in_a_batch_does_not_affect_the_others(store: SqlStore, clock: FakeClock) -> None:
@@ -277,7 +277,7 @@ def test_a_failed_removal_is_retried_until_it_succeeds(store: SqlStore, clock: F
 def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the levels of the log lines about refused writes, without debug lines."""
     records = [one for one in caplog.records if one.name == "holdfast" and one.levelno > logging.DEBUG]
-    assert {one.getMessage().partition(" ")[0] for one in records} <= {"stale_write_rejected"}
+    assert {one.getMessage().partition(" ")[0] for one in records} <= {"stale_write.rejected"}
     return [one.levelname for one in records]
 
 

@@ -105,7 +105,7 @@ def test_an_unknown_key_cannot_be_cancelled_and_is_not_indexed(cards: Work) -> N
 
 def test_a_refusal_explains_what_to_do(cards: Work) -> None:
     asked(cards)
-    assert "wait for it" in cards.admit("project-7", operation="reindex").message
+    assert "Wait until it ends" in cards.admit("project-7", operation="reindex").message
     assert (
         "nothing to cancel"
         in (cards.perform(cards.history("project-7")[0].id, build()), cards.cancel("project-7"))[1].message
@@ -114,7 +114,7 @@ def test_a_refusal_explains_what_to_do(cards: Work) -> None:
 
 def test_two_works_with_the_same_name_are_refused(guard: Guard) -> None:
     guard.work("cards")
-    with pytest.raises(BadSettings, match="already guarded"):
+    with pytest.raises(BadSettings, match="already has work named 'cards'"):
         guard.work("cards")
 
 

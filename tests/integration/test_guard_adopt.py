@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from holdfast.errors import BadRequest
 from holdfast.guard import Guard
 from holdfast.guard.adopt import AdoptionResult, AdoptionSource, adopt
 from holdfast.settings import Settings
+from holdfast.url_secrets import MASK
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
@@ -136,12 +138,14 @@ def test_any_sql_condition_of_the_table_can_select_the_active_rows(guard: Guard,
 def test_an_unreadable_table_is_named_in_the_error(
     guard: Guard, source: AdoptionSource, table: str, key: str, active: str
 ) -> None:
-    with pytest.raises(BadRequest, match=f"The table '{table}' cannot be read"):
+    with pytest.raises(BadRequest, match=f"The table '{table}' cannot be read") as refused:
         adopt(guard, "index", AdoptionSource(database=source.database, table=table, key=key, active=active))
+    assert refused.value.subcode == "adoption_table_unreadable"
+    assert f"its key column '{key}' and the condition '{active}'" in str(refused.value)
 
 
 def test_a_column_that_is_not_unique_is_refused_as_a_key(guard: Guard, source: AdoptionSource) -> None:
-    with pytest.raises(BadRequest, match="name the primary key"):
+    with pytest.raises(BadRequest, match="The column 'state' of the table 'documents' has empty or repeated values"):
         adopt(guard, "index", AdoptionSource(database=source.database, table="documents", key="state"))
 
 
@@ -151,13 +155,23 @@ def test_a_row_without_a_key_is_refused(guard: Guard, source: AdoptionSource) ->
         connection.execute(text("CREATE TABLE loose (id TEXT, is_active BOOLEAN)"))
         connection.execute(text("INSERT INTO loose VALUES (NULL, TRUE)"))
     engine.dispose()
-    with pytest.raises(BadRequest, match="name the primary key"):
+    with pytest.raises(BadRequest, match=r"The column 'id' of the table 'loose' .*Name the primary key"):
         adopt(guard, "index", AdoptionSource(database=source.database, table="loose"))
 
 
-def test_an_invalid_database_address_is_refused(guard: Guard) -> None:
-    with pytest.raises(BadRequest, match="not the address"):
-        adopt(guard, "index", AdoptionSource(database="nonsense", table="documents"))
+@pytest.mark.parametrize(
+    ("database", "shown"), [("nonsense", "nonsense"), ("me:hush@shop", MASK), ("mysql://me:hush@shop:hush/one", MASK)]
+)
+def test_an_invalid_database_address_is_refused_without_its_password(guard: Guard, database: str, shown: str) -> None:
+    with pytest.raises(BadRequest, match=re.escape(f"'{shown}' is not the address of a database")) as refused:
+        adopt(guard, "index", AdoptionSource(database=database, table="documents"))
+    assert "hush" not in str(refused.value)
+
+
+def test_a_database_without_a_driver_is_refused_without_its_password(guard: Guard) -> None:
+    with pytest.raises(BadRequest, match=r"is not installed .*unheard_of") as refused:
+        adopt(guard, "index", AdoptionSource(database="unheard_of://me:hush@shop/one", table="documents"))
+    assert "hush" not in str(refused.value)
 
 
 def holdfast(*arguments: str, folder: Path, database: str) -> subprocess.CompletedProcess[str]:

@@ -82,7 +82,7 @@ def sentences() -> list[str]:
 def _sites() -> Iterator[Site]:
     constants = {name: text for tree in trees().values() for name, text in _constants(tree)}
     for place, call in _calls():
-        code = _text(_code(call), constants)
+        code = _text(_code(call), constants) or _class_code(call)
         if code:
             yield Site(place, code, _params(call))
     for kind in ast.walk(trees()[SOURCE / "errors.py"]):
@@ -131,6 +131,12 @@ def _code(call: ast.Call) -> ast.expr | None:
     if name == FAULT or (kind is not None and _takes_code(kind)):
         return call.args[0] if call.args else None
     return None
+
+
+def _class_code(call: ast.Call) -> str | None:
+    """Return the code of an error that is raised without a subcode, such as `StoreFull(place=…)`."""
+    kind = error_classes().get(_name(call))
+    return kind.code if kind is not None and _takes_code(kind) and not call.args else None
 
 
 def _takes_code(kind: type[HoldfastError]) -> bool:

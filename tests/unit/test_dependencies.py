@@ -31,31 +31,38 @@ def having(**states: SlotState) -> dict[str, Slot]:
 
 
 @pytest.mark.parametrize(
-    ("specs", "sentence"),
+    ("specs", "code", "sentence"),
     [
-        ((CONTENT, CONTENT), "A kind is named twice in ['content', 'content']; name each kind once."),
-        ((VECTOR,), "The slot 'vector' needs 'content', which was not asked for; ask for both."),
-        ((CONTENT, CARDS), "The slot 'cards' needs 'graph', which was not asked for; ask for both."),
-        ((SlotSpec("a", "a"),), "The slots ['a'] need each other in a circle; break it."),
+        ((CONTENT, CONTENT), "slot_kind_repeated", "The request lists the slot 'content' twice. List each slot once."),
+        (
+            (VECTOR,),
+            "slot_dependency_missing",
+            "The slot 'vector' needs the slot 'content', which the request does not list. List both.",
+        ),
+        ((CONTENT, CARDS), "slot_dependency_missing", "The slot 'cards' needs the slot 'graph', which"),
+        ((SlotSpec("a", "a"),), "slot_dependency_cycle", "The dependencies of the slots 'a' form a cycle"),
         (
             (SlotSpec("a", "b"), SlotSpec("b", "c"), SlotSpec("c", "a")),
-            "The slots ['a', 'b', 'c'] need each other in a circle; break it.",
+            "slot_dependency_cycle",
+            "The dependencies of the slots 'a, b, c' form a cycle",
         ),
         (
             (SlotSpec("x", "a"), SlotSpec("a", "b"), SlotSpec("b", "a")),
-            "need each other in a circle; break it.",
+            "slot_dependency_cycle",
+            "form a cycle, so none of them can start. Remove one of the dependencies.",
         ),
     ],
 )
 def test_a_request_that_cannot_be_met_is_refused_with_an_explanation(
-    specs: tuple[SlotSpec, ...], sentence: str
+    specs: tuple[SlotSpec, ...], code: str, sentence: str
 ) -> None:
-    with pytest.raises(BadRequest, match=re.escape(sentence)):
+    with pytest.raises(BadRequest, match=re.escape(sentence)) as refused:
         check_specs(tuple(specs))
+    assert refused.value.subcode == code
 
 
 def test_the_error_for_a_cycle_names_only_the_slots_in_the_cycle() -> None:
-    with pytest.raises(BadRequest, match=re.escape("The slots ['a', 'b'] need")):
+    with pytest.raises(BadRequest, match="slots 'a, b' form a cycle"):
         check_specs((SlotSpec("x", "a"), SlotSpec("a", "b"), SlotSpec("b", "a")))
 
 

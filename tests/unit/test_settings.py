@@ -136,21 +136,30 @@ def test_a_duration_is_seconds_or_has_a_unit(text: str, expected: timedelta) -> 
 
 @pytest.mark.parametrize("text", ["", "m", "-5", "1w", "5 m", "1h30m", "1e3", "nan", "five", "5M", "0x10", "1,5"])
 def test_a_duration_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
-    sentence = f"HOLDFAST_RETENTION is {text!r}; write a duration like 90, 30s, 45m, 6h or 30d."
-    with pytest.raises(BadSettings, match=re.escape(sentence)):
+    with pytest.raises(BadSettings) as refused:
         read(retention=text)
+    assert refused.value.subcode == "setting_not_a_duration"
+    assert str(refused.value) == (
+        f"HOLDFAST_RETENTION is '{text}', which is not a duration. Write seconds, or a number with a unit: 90, 30s, "
+        "45m, 6h or 30d, at most 36500d."
+    )
 
 
 def test_a_duration_beyond_the_range_of_the_calendar_is_refused() -> None:
-    with pytest.raises(BadSettings, match="HOLDFAST_RETENTION"):
+    assert read(retention="36500d").retention == timedelta(days=36_500)
+    with pytest.raises(BadSettings, match=r"HOLDFAST_RETENTION is '999999999999d', .* at most 36500d"):
         read(retention="999999999999d")
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("text", ["", "many", "1 000", "0x10"])
 def test_a_number_that_cannot_be_read_is_refused(name: str, text: str) -> None:
-    with pytest.raises(BadSettings, match=re.escape(f"HOLDFAST_{name.upper()} is {text!r}; write a number.")):
+    with pytest.raises(
+        BadSettings, match=re.escape(f"HOLDFAST_{name.upper()} is '{text}', which is not a ")
+    ) as refused:
         read(**{name: text})
+    expected = "setting_not_a_number" if name == "backoff_jitter" else "setting_not_an_integer"
+    assert refused.value.subcode == expected
 
 
 @pytest.mark.parametrize("name", PRICES)
@@ -158,10 +167,10 @@ def test_a_price_is_a_number_or_not_known(name: str) -> None:
     assert getattr(read(**{name: ""}), name) is None
     assert getattr(read(**{name: "0"}), name) == 0
     assert getattr(read(**{name: "0.13"}), name) == 0.13
-    with pytest.raises(BadSettings, match=re.escape(f"HOLDFAST_{name.upper()} is 'cheap'; write a number.")):
+    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is 'cheap', which is not a number."):
         read(**{name: "cheap"})
-    for nonsense in ("-1", "nan", "inf"):
-        with pytest.raises(BadSettings, match=re.escape(f"HOLDFAST_{name.upper()} must be a price of 0 or more")):
+    for nonsense in ("-1.0", "nan", "inf"):
+        with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is {nonsense}, which is not a price."):
             read(**{name: nonsense})
 
 
@@ -192,14 +201,20 @@ def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["keys", "log"])
 def test_an_invalid_choice_is_refused_with_the_valid_choices(name: str) -> None:
-    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is 'loud'; write (auto or on|debug, info)"):
+    choices = r"(auto, on|debug, info, warning)\."
+    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is 'loud'. Set it to one of: {choices}"):
         read(**{name: "loud"})
 
 
 @pytest.mark.parametrize("name", [name for pair in PAIRS for name in sorted(pair)])
 def test_an_endpoint_and_its_model_are_set_together_or_not_at_all(name: str) -> None:
-    with pytest.raises(BadSettings, match="go together: set both or neither"):
+    purpose, _, given = name.upper().partition("_")
+    other = "MODEL" if given == "URL" else "URL"
+    with pytest.raises(BadSettings) as refused:
         read(**{name: "something"})
+    assert str(refused.value) == (
+        f"HOLDFAST_{purpose}_{given} is set, but HOLDFAST_{purpose}_{other} is not. Set both or neither."
+    )
 
 
 def test_keys_and_passwords_are_not_shown() -> None:
@@ -210,8 +225,9 @@ def test_keys_and_passwords_are_not_shown() -> None:
 
 
 def test_an_unknown_variable_is_refused_and_the_known_ones_named() -> None:
-    with pytest.raises(BadSettings, match=r"There is no setting HOLDFAST_LEESE; known are .*HOLDFAST_LEASE") as refused:
+    with pytest.raises(BadSettings, match=r"No setting is named HOLDFAST_LEESE\. .*HOLDFAST_LEASE") as refused:
         read(leese="5")
+    assert refused.value.subcode == "unknown_environment_variable"
     assert all(ENV_PREFIX + name.upper() in str(refused.value) for name in NAMES)
 
 
@@ -221,19 +237,29 @@ SECOND = timedelta(seconds=1)
 @pytest.mark.parametrize(
     ("settings", "first", "second"),
     [
-        ({"heartbeat": timedelta(seconds=120)}, "HOLDFAST_HEARTBEAT (0:02:00)", "HOLDFAST_LEASE (0:02:00)"),
-        ({"lease": timedelta(seconds=29)}, "HOLDFAST_HEARTBEAT (0:00:30)", "HOLDFAST_LEASE (0:00:29)"),
-        ({"lease": timedelta(hours=6)}, "HOLDFAST_LEASE (6:00:00)", "HOLDFAST_DEADLINE (6:00:00)"),
-        ({"deadline": timedelta(minutes=1)}, "HOLDFAST_LEASE (0:02:00)", "HOLDFAST_DEADLINE (0:01:00)"),
-        ({"backoff": timedelta(hours=1)}, "HOLDFAST_BACKOFF (1:00:00)", "HOLDFAST_BACKOFF_CAP (0:15:00)"),
+        ({"heartbeat": timedelta(seconds=120)}, "HOLDFAST_HEARTBEAT is 2m", "HOLDFAST_LEASE, which is 2m"),
+        ({"lease": timedelta(seconds=29)}, "HOLDFAST_HEARTBEAT is 30s", "HOLDFAST_LEASE, which is 29s"),
+        ({"lease": timedelta(hours=6)}, "HOLDFAST_LEASE is 6h", "HOLDFAST_DEADLINE, which is 6h"),
+        ({"deadline": timedelta(seconds=61.5)}, "HOLDFAST_LEASE is 2m", "HOLDFAST_DEADLINE, which is 61.5s"),
+        ({"backoff": timedelta(days=1)}, "HOLDFAST_BACKOFF is 1d", "HOLDFAST_BACKOFF_CAP, which is 15m"),
     ],
 )
 def test_two_contradicting_settings_are_refused_with_a_message_that_names_both(
     settings: dict[str, Any], first: str, second: str
 ) -> None:
-    with pytest.raises(BadSettings, match=re.escape(f"{first} must be shorter than {second}: ")) as refused:
+    words = "(must be shorter than|must not be longer than)"
+    with pytest.raises(BadSettings, match=f"^{re.escape(first)}, but {words} {re.escape(second)}") as refused:
         Settings(**settings)
     assert str(refused.value).endswith("Change one of them.")
+
+
+def test_the_error_for_contradicting_settings_gives_the_reason() -> None:
+    with pytest.raises(BadSettings) as refused:
+        Settings(lease=timedelta(seconds=20))
+    assert str(refused.value) == (
+        "HOLDFAST_HEARTBEAT is 30s, but must be shorter than HOLDFAST_LEASE, which is 20s: a claim would expire before "
+        "the worker renews it. Change one of them."
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,25 +284,26 @@ def test_settings_just_inside_the_limits_are_accepted(settings: dict[str, Any]) 
 )
 @pytest.mark.parametrize("nothing", [timedelta(), -SECOND])
 def test_a_duration_of_zero_or_less_is_refused(name: str, nothing: timedelta) -> None:
-    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} must be longer than nothing."):
+    shown = f"HOLDFAST_{name.upper()} is {'-1s' if nothing else '0s'}. Set it to a duration longer than 0"
+    with pytest.raises(BadSettings, match=re.escape(shown)):
         Settings(**dict[str, Any]({name: nothing}))
 
 
 @pytest.mark.parametrize("name", ["workers", "claim_batch", "rings_per_worker", "attempts", "lock_held_tries"])
 @pytest.mark.parametrize("number", [0, -3])
 def test_a_count_below_one_is_refused(name: str, number: int) -> None:
-    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} must be at least 1, not {number}."):
+    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is {number}. Set it to 1 or more."):
         Settings(**dict[str, Any]({name: number}))
 
 
 @pytest.mark.parametrize("jitter", [-0.1, 1.0, float("nan")])
 def test_a_jitter_that_could_reduce_a_delay_to_zero_is_refused(jitter: float) -> None:
-    with pytest.raises(BadSettings, match=r"HOLDFAST_BACKOFF_JITTER must be from 0 to below 1"):
+    with pytest.raises(BadSettings, match=f"HOLDFAST_BACKOFF_JITTER is {jitter}. .* from 0 to less than 1"):
         Settings(backoff_jitter=jitter)
 
 
 def test_allowed_roots_are_absolute_paths_separated_by_colons() -> None:
     assert Settings(folder_roots="/srv/docs: /mnt/team ").allowed_roots == ["/srv/docs", "/mnt/team"]
     assert Settings().allowed_roots == []
-    with pytest.raises(BadSettings, match="HOLDFAST_FOLDER_ROOTS has 'docs'; write absolute paths"):
+    with pytest.raises(BadSettings, match="HOLDFAST_FOLDER_ROOTS contains 'docs', which is not an absolute path"):
         Settings(folder_roots="/srv:docs")

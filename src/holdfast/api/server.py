@@ -88,7 +88,7 @@ def _start_background_loops(held: ExitStack, served: ServerState) -> None:
     try:
         library.webhook_cipher.encrypt_plaintext(library.store.database)
     except BadSecretKey as error:
-        log.error("webhook.secret_key %s", error)  # noqa: TRY400 - no trace is needed; only webhooks are affected
+        log.error("webhook.secret_key error=%s", error)  # noqa: TRY400 - no trace is needed; only webhooks are affected
     sender = library.webhook_sender(listener.wake)
     held.callback(sender.close)
     quiet = held.enter_context(closing(MemoryNotifier().listen()))

@@ -93,7 +93,8 @@ class Archives:
         now = bases.read(base)
         if now.problem is not None and now.problem.code == RESTORING:
             raise StateConflict(RESTORING, f"{now.name!r} is not whole. {now.problem.params['message']}")
-        with reporting_full_disk("for the archive and in the temporary folder (TMPDIR)"), _open_target(target) as file:
+        place = f"{target}, {IN_TEMPORARY_FOLDER}" if isinstance(target, Path) else IN_TEMPORARY_FOLDER
+        with reporting_full_disk(place), _open_target(target) as file:
             counted = _CountingWriter(file)
             counts = ArchiveWriter(store.database, blobs, now, counted).write(version, memos=memos)  # type: ignore[arg-type]
         return counts._replace(bytes=counted.count)

@@ -140,7 +140,7 @@ class Eraser:
         try:
             obstacle = erase(due)
         except (OSError, StoreError):
-            log.exception("erase.%s_failed", stage)
+            log.exception("erase.failed stage=%s", stage)
             obstacle = Obstacle.FAILED
         return self._record(stage, due, obstacle)
 
@@ -179,7 +179,7 @@ class Eraser:
             tx.run(sql.MARK_STAGE_COMPLETE, stage=stage, since=_activity(tx).now if _read(tx).left(stage) else None)
 
         self._database.write(work, durable=True)
-        log.debug("erase.%s %s removals=%d", stage, obstacle or "done", sum(due.values()))
+        log.debug("erase.attempted stage=%s obstacle=%s removals=%d", stage, obstacle, sum(due.values()))
         return obstacle is None
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command, stop_on_signal
+from holdfast.cli.format import format_count
 from holdfast.extras import importing_extra
 from holdfast.settings import Settings
 from holdfast.url_secrets import mask_secrets
@@ -42,11 +43,11 @@ def serve(
             context.terminal.print_json_line({"address": address, "home": settings.home})
         else:
             context.terminal.print_text(address)
-        context.terminal.info(f"Serving {settings.home}; Ctrl-C ends it.")
+        context.terminal.info(f"Serving {settings.home}. Press Ctrl-C to stop.")
 
     make_key = context.format_command("keys", "create", "admin", "--scope", "admin")
     serving(settings, work=not no_workers, ready=ready, pages=install_pages, make_key=make_key)
-    context.terminal.info("The server ended.")
+    context.terminal.info("The server has stopped.")
 
 
 def worker(
@@ -68,12 +69,15 @@ def worker(
     scheduler.start(make_worker(settings))
     result = {"workers": settings.workers, "database": mask_secrets(settings.database)}
     context.print_result(
-        result, lambda: context.terminal.info(f"{settings.workers} workers on {result['database']}; Ctrl-C ends it.")
+        result,
+        lambda: context.terminal.info(
+            f"{format_count(settings.workers, 'worker')} on {result['database']}. Press Ctrl-C to stop."
+        ),
     )
     try:
         stopped.wait()
     finally:
-        context.terminal.info("Ending: what is being worked on is given back.")
+        context.terminal.info("Stopping. Unfinished work returns to the queue.")
         scheduler.stop()
 
 

@@ -210,10 +210,7 @@ class Database:
     def join_transaction(self, connection: Connection) -> Iterator[Transaction]:
         """Use a transaction that the caller opened on the same PostgreSQL database, and will end."""
         if connection.engine.dialect.name != self.engine.dialect.name or connection.engine.dialect.name == "sqlite":
-            raise BadRequest(
-                "Only a connection to the same PostgreSQL database can be joined. On SQLite write your rows through "
-                "the connection that Holdfast opens."
-            )
+            raise BadRequest("connection_not_joinable")
         with self._translating_errors():
             yield self.wrap_connection(connection)
 
@@ -265,9 +262,7 @@ class Database:
     def compact(self, largest: int | None) -> Obstacle | None:
         """Remove copies of deleted rows from the disk, if the file has at most `largest` bytes.
 
-        Return what prevented it.
-
-        Must not be called inside a transaction.
+        Return what prevented it. Must not be called inside a transaction.
         """
         with self._translating_errors():
             return self.dialect.compact(largest)

@@ -62,8 +62,5 @@ def _upgrade(connection: Connection) -> None:
     version = _version(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if version is not None and version not in known:
-        raise StoreTooNew(
-            f"This database was written by a newer Holdfast (schema {version}, this version knows {find_head()}). "
-            "Nothing was changed; install that version or a newer one."
-        )
+        raise StoreTooNew("database_too_new", version=version, newest=find_head())
     command.upgrade(config, "head")

@@ -117,7 +117,7 @@ def _wake_pipe(path: Path) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # its reader was killed; other errors say nothing about the reader
+        if error.errno == errno.ENXIO:  # its reader was killed; after other errors it may be alive
             with contextlib.suppress(OSError):
                 path.unlink()
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine
 
-from holdfast.errors import HoldfastError, StoreBusy, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # unique violation (two transactions created the same owner), missing referenced row, deadlock, serialization failure
 RETRYABLE_SQLSTATES = frozenset({"23505", "23503", "40P01", "40001"})
+LOCK_TIMEOUT_MS = 30_000
 
 
 class PostgresDialect:
@@ -64,15 +65,20 @@ class PostgresDialect:
         tx.run(self._lock_rows, [[owner] for owner in sorted(set(owners))])
 
     def translate_error(self, error: BaseException) -> HoldfastError | None:
-        state = getattr(error, "sqlstate", None)
-        if state in _EXPLANATIONS:
-            kind, sentence = _EXPLANATIONS[state]
-            return kind(f"{sentence} ({error})")
-        if _is_connection_error(error) if state is None else state[:2] in ("08", "57"):
-            return StoreUnavailable(
-                "The connection to PostgreSQL was lost or refused. Whether the last commit was kept is decided by "
-                f"the database alone; try again when it can be reached. ({error})"
-            )
+        detail = " ".join(str(error).split())  # the driver's message may have several lines
+        match getattr(error, "sqlstate", None):
+            case None:
+                return StoreUnavailable(detail=detail) if _is_connection_error(error) else None
+            case "55P03":  # lock_not_available
+                return StoreBusy("lock_timeout", seconds=f"{LOCK_TIMEOUT_MS / 1000:g}")
+            case "53100":  # disk_full
+                return StoreFull(place="PostgreSQL")
+            case "25006":  # read_only_sql_transaction
+                return StoreReadOnly("postgres_read_only", detail=detail)
+            case "42501":  # insufficient_privilege
+                return StoreReadOnly("postgres_permission_denied", detail=detail)
+            case state if state[:2] in ("08", "57"):  # connection exceptions, operator intervention
+                return StoreUnavailable(detail=detail)
         return None
 
     def is_retryable(self, error: BaseException) -> bool:
@@ -91,27 +97,6 @@ class PostgresDialect:
 def _is_connection_error(error: BaseException) -> bool:
     """Return whether an error without a code concerns the connection, and not a statement that was never sent."""
     return any(kind.__name__ in ("OperationalError", "InterfaceError") for kind in type(error).__mro__)
-
-
-LOCK_TIMEOUT_MS = 30_000
-_EXPLANATIONS: dict[str | None, tuple[type[StoreError], str]] = {
-    "55P03": (
-        StoreBusy,
-        "Another transaction has kept what this one needs locked for 30 s. Nothing was written; try again.",
-    ),
-    "53100": (
-        StoreFull,
-        "The disk of PostgreSQL is full. Nothing was written; free some space and try again.",
-    ),
-    "25006": (
-        StoreReadOnly,
-        "PostgreSQL accepts no writes (a standby, or default_transaction_read_only). Connect to the primary.",
-    ),
-    "42501": (
-        StoreReadOnly,
-        "This PostgreSQL user may not write here. Grant it rights on the schema, or use another user.",
-    ),
-}
 
 
 def postgres_engine(url: str) -> Engine:

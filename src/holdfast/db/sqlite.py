@@ -22,7 +22,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from holdfast.db.secure_delete import compact, overwrite
-from holdfast.disk import DISK_FULL_ERRNOS, make_disk_full_error
+from holdfast.disk import DISK_FULL_ERRNOS
 from holdfast.errors import HoldfastError, StoreBusy, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from holdfast.private_files import open_private_file, restrict_to_owner
 
@@ -50,13 +50,13 @@ SMALLEST_PAGE = 512  # the size of a database file is a multiple of the page siz
 
 
 class WriterQueue:
-    """Lets the writers of one file run one after the other.
+    """Lets the writers of one database run one after the other, by a lock file beside it.
 
     Within a process they run in order of arrival. Between processes the kernel chooses among the first of each.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, database: Path | None) -> None:
+        self._database = database
         self._lock_fd: int | None = None
         self._mutex = threading.Lock()
         self._busy = False
@@ -67,8 +67,8 @@ class WriterQueue:
         """Wait for the turn of this thread. The end of the block passes it on."""
         self._wait_turn()
         try:
-            if self._path is not None:
-                fcntl.flock(self._open_lock_file(self._path), fcntl.LOCK_EX)
+            if self._database is not None:
+                fcntl.flock(self._open_lock_file(self._database), fcntl.LOCK_EX)
             yield
         finally:
             if self._lock_fd is not None:
@@ -80,12 +80,12 @@ class WriterQueue:
             os.close(self._lock_fd)
             self._lock_fd = None
 
-    def _open_lock_file(self, path: Path) -> int:
+    def _open_lock_file(self, database: Path) -> int:
         if self._lock_fd is None:
             try:
-                self._lock_fd = open_private_file(path, os.O_RDWR | os.O_CREAT)
+                self._lock_fd = open_private_file(database.with_name(database.name + "-turn"), os.O_RDWR | os.O_CREAT)
             except OSError as error:
-                raise _make_lock_file_error(path, error) from error
+                raise _make_lock_file_error(database, error) from error
         return self._lock_fd
 
     def _wait_turn(self) -> None:
@@ -109,7 +109,7 @@ class WriterQueue:
 class SqliteDialect:
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._writers = WriterQueue(path.with_name(path.name + "-turn") if path else None)
+        self._writers = WriterQueue(path)
 
     def prepare(self) -> None:
         """Create the file and switch it to write-ahead logging, one process at a time.
@@ -162,10 +162,25 @@ class SqliteDialect:
 
     def translate_error(self, error: BaseException) -> HoldfastError | None:
         code = getattr(error, "sqlite_errorcode", None)
-        if code is None:
-            return None
-        kind, sentence = _EXPLANATIONS.get(code) or _EXPLANATIONS.get(code & 0xFF, (None, ""))
-        return kind(f"{sentence} ({error})") if kind else None
+        path = str(self._path or ":memory:")
+        if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # no space for the shared-memory file
+            return StoreFull(place=path)
+        match None if code is None else code & 0xFF:  # the primary result code
+            case sqlite3.SQLITE_BUSY:
+                return StoreBusy(path=path, seconds=BUSY_SECONDS)
+            case sqlite3.SQLITE_READONLY:
+                return StoreReadOnly("database_read_only", path=path)
+            case sqlite3.SQLITE_FULL:
+                return StoreFull(place=path)
+            case sqlite3.SQLITE_IOERR:
+                return StoreError("database_io_error", path=path, detail=error)
+            case sqlite3.SQLITE_CANTOPEN:
+                return StoreUnavailable("database_not_opened", path=path, detail=error)
+            case sqlite3.SQLITE_NOTADB:
+                return StoreError("not_a_database", path=path)
+            case sqlite3.SQLITE_CORRUPT:
+                return StoreError("database_damaged", path=path, detail=error)
+        return None
 
     def is_retryable(self, error: BaseException) -> bool:  # noqa: ARG002 - writers never conflict
         return False
@@ -180,40 +195,6 @@ class SqliteDialect:
 
     def close(self) -> None:
         self._writers.close()
-
-
-FULL_DISK = "The disk is full. Nothing was written; free some space and try again."
-_EXPLANATIONS: dict[int, tuple[type[StoreError] | None, str]] = {
-    sqlite3.SQLITE_BUSY: (
-        StoreBusy,
-        (
-            f"Another program has kept the database locked for {BUSY_SECONDS} s. Nothing was written; close it and "
-            "try again."
-        ),
-    ),
-    sqlite3.SQLITE_READONLY: (
-        StoreReadOnly,
-        "The database cannot be written. Nothing was written; check the owner and mode of the file and its folder.",
-    ),
-    sqlite3.SQLITE_FULL: (StoreFull, FULL_DISK),
-    sqlite3.SQLITE_IOERR_SHMSIZE: (StoreFull, FULL_DISK),  # no space for the shared-memory file
-    sqlite3.SQLITE_IOERR: (
-        StoreError,
-        "The disk did not take the write. Nothing was written; check the disk, its space and its quota.",
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        StoreUnavailable,
-        "The database cannot be opened. Check that its folder exists and may be written.",
-    ),
-    sqlite3.SQLITE_NOTADB: (
-        StoreError,
-        "This file is not a SQLite database. Nothing was changed; choose another path.",
-    ),
-    sqlite3.SQLITE_CORRUPT: (
-        StoreError,
-        "The database file is damaged. Stop all programs that use it and restore it from a backup.",
-    ),
-}
 
 
 def _split_batch(rows: Rows) -> Iterator[Rows]:
@@ -243,32 +224,26 @@ def _require_database(path: Path) -> None:
     except OSError:
         return  # SQLite reports the problem later
     if not stat.S_ISREG(status.st_mode):  # its size means nothing
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise StoreUnavailable(f"The database cannot be opened: {path} is {kind}. Name a file, such as holdfast.db.")
+        is_folder = stat.S_ISDIR(status.st_mode)
+        raise StoreUnavailable("database_is_folder" if is_folder else "database_not_regular", path=path)
     if status.st_size % SMALLEST_PAGE:
-        raise StoreError(f"This file is not a SQLite database: {path}. Nothing was changed; choose another path.")
+        raise StoreError("not_a_database", path=path)
 
 
-def _make_lock_file_error(path: Path, error: OSError) -> StoreError:
-    """Explain why the lock file of the writer queue cannot be created."""
+def _make_lock_file_error(database: Path, error: OSError) -> StoreError:
+    """Explain why the lock file beside the database cannot be created."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return StoreUnavailable(
-            f"The database cannot be opened. Check that its folder exists and may be written. ({error})"
-        )
+        return StoreUnavailable("database_not_opened", path=database, detail=error.strerror)
     if error.errno in DISK_FULL_ERRNOS:
-        return make_disk_full_error(error)
-    return StoreReadOnly(
-        f"The database cannot be written. Nothing was written; check the owner and mode of {path.parent}. ({error})"
-    )
+        return StoreFull(place=database)
+    return StoreReadOnly("database_read_only", path=database)
 
 
 def sqlite_engine(path: Path | None, clock: Clock) -> Engine:
     """Open a file, or a database in memory if `path` is None."""
     if sqlite3.sqlite_version_info < OLDEST_VERSION:
-        wanted = ".".join(map(str, OLDEST_VERSION))
-        raise StoreError(
-            f"SQLite {sqlite3.sqlite_version} is too old: Holdfast needs {wanted} or newer. Use a newer Python."
-        )
+        oldest = ".".join(map(str, OLDEST_VERSION))
+        raise StoreError("sqlite_too_old", version=sqlite3.sqlite_version, oldest=oldest)
     url = f"sqlite:///{path}" if path else "sqlite://"
     connect_args = {"timeout": BUSY_SECONDS, "check_same_thread": False, "cached_statements": 512}
     if path:

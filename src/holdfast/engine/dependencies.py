@@ -36,15 +36,16 @@ def check_specs(specs: tuple[SlotSpec, ...]) -> None:
     """Refuse specs that name a kind twice, need a kind that is not listed, or form a cycle."""
     needs = {spec.kind: spec.needs for spec in specs}
     if len(needs) != len(specs):
-        raise BadRequest(f"A kind is named twice in {[spec.kind for spec in specs]}; name each kind once.")
+        kinds = [spec.kind for spec in specs]
+        raise BadRequest("slot_kind_repeated", kind=next(kind for kind in kinds if kinds.count(kind) > 1))
     for kind, step in needs.items():
         seen = {kind}
         below = step
         while below is not None:
             if below not in needs:
-                raise BadRequest(f"The slot {kind!r} needs {below!r}, which was not asked for; ask for both.")
+                raise BadRequest("slot_dependency_missing", kind=kind, needs=below)
             if below in seen:
-                raise BadRequest(f"The slots {_find_cycle(below, needs)} need each other in a circle; break it.")
+                raise BadRequest("slot_dependency_cycle", kinds=", ".join(_find_cycle(below, needs)))
             seen.add(below)
             below = needs[below]
 

@@ -1,7 +1,7 @@
 """Claims slots, runs indexers and writes the results. It never retries: the state of the slot determines the next step.
 
-A ring is answered by a claim. If the claim fails, the ring was a duplicate, is outdated, or another worker holds the
-slot; in each case the ring can be acknowledged. Results of quick builds are committed together.
+The executor answers a ring with a claim. If the claim fails, the ring was a duplicate, is outdated, or another worker
+holds the slot; in each case the ring can be acknowledged. The executor commits the results of quick builds together.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ AttemptResult = Completion | Failure | Release | PlainResult
 SMALLEST_BATCH = 2  # tasks from which batch operations of an indexer are used
 FLUSH_SECONDS = 0.05  # how long a finished result waits for others
 FLUSH_ROWS = 500  # rows that results may collect before they are written
+MAX_DETAIL = 500  # characters of the message of an unexpected error that are stored
 
 
 def no_failpoint(point: str) -> None:
@@ -131,12 +132,10 @@ class Executor:
             self.heartbeat.stop_renewing(tickets)
 
     def _remove_together(self, tickets: Sequence[Ticket]) -> set[Ticket]:
-        """Clean up the slots of each kind and base as one batch, and write the results.
+        """Clean up the slots of each kind and base as one batch, write the results, and return the tickets done.
 
-        Return the tickets that are done.
-
-        If the indexer raises `Transient`, the whole batch is postponed. After other errors the slots are removed one by
-        one.
+        If the indexer raises `Transient`, the whole batch is postponed. After other errors the executor removes the
+        slots one by one.
         """
         sets: dict[tuple[str, str], list[Ticket]] = {}
         for ticket in tickets:
@@ -157,13 +156,13 @@ class Executor:
                 self.heartbeat.check(ticket)
             indexer.remove_all([self._make_task(ticket) for ticket in tickets])
         except Transient as error:
-            log.info("removal.failed slots=%d error=%s", len(tickets), error)
+            log.info("removal.failed slots=%d code=%s", len(tickets), error.code)
             return [(ticket, self._classify_failure(ticket, error)) for ticket in tickets]
         except (StopWork, StaleLease) as stop:
-            log.debug("removal.one_by_one slots=%d reason=%s", len(tickets), stop)
+            log.debug("removal.one_by_one slots=%d reason=%s", len(tickets), _stop_reason(stop))
             return []
         except Exception as error:
-            log.info("removal.one_by_one slots=%d error=%s", len(tickets), error, exc_info=True)
+            log.info("removal.one_by_one slots=%d reason=%s", len(tickets), type(error).__name__, exc_info=True)
             return []
         return [(ticket, PlainResult.REMOVED) for ticket in tickets]
 
@@ -178,8 +177,10 @@ class Executor:
                 indexer.begin(tasks)
             except StaleLease as stale:
                 self._recheck_leases(stale)
-            except (StopWork, HoldfastError) as error:
-                log.info("work.prepare_failed kind=%s reason=%s", kind, error)
+            except StopWork as stop:
+                log.info("work.prepare_failed kind=%s reason=%s", kind, stop.reason)
+            except HoldfastError as error:
+                log.info("work.prepare_failed kind=%s reason=%s", kind, error.code)
             except Exception:
                 log.exception("work.prepare_failed kind=%s", kind)
 
@@ -187,7 +188,7 @@ class Executor:
         return Task(ticket, self.store, self.heartbeat, self._failpoint)
 
     def _attempt(self, ticket: Ticket) -> AttemptResult:
-        """Build or remove one slot. Every ending is a result, none an exception."""
+        """Build or remove one slot. Turn every error into a result; never raise."""
         task = self._make_task(ticket)
         try:
             self.heartbeat.check(ticket)
@@ -204,15 +205,19 @@ class Executor:
         except (StopWork, StaleLease) as stop:
             if isinstance(stop, StaleLease):
                 self._recheck_leases(stop)
-            log.debug("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, stop)
+            log.debug("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, _stop_reason(stop))
             return Release(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
         except Exception as error:
             if task.published:  # a later error does not undo it
                 log.exception("work.published_then_failed key=%s fence=%d", ticket.key, ticket.fence)
                 return PlainResult.PUBLISHED
             trace = not isinstance(error, WorkError | StoreFull)  # expected errors need no traceback
-            log.info("work.failed key=%s fence=%d error=%s", ticket.key, ticket.fence, error, exc_info=trace)
-            return self._classify_failure(ticket, error)
+            failure = self._classify_failure(ticket, error)
+            # The code only: the message may contain the name of a document.
+            log.info(
+                "work.failed key=%s fence=%d code=%s", ticket.key, ticket.fence, failure.fault.code, exc_info=trace
+            )
+            return failure
 
     def _classify_failure(self, ticket: Ticket, error: Exception) -> Failure:
         """Decide whether a failed attempt is repeated, when, and whether it counts."""
@@ -224,10 +229,10 @@ class Executor:
             paused = error.retry_after if isinstance(error, RetryLater) else None
             delay = paused or retry.delay(ticket.attempt, self._chance(), error.retry_after)
         elif isinstance(error, StoreFull):
-            fault = Fault("disk_full", {"message": str(error)})
+            fault = Fault(error.code, error.params)
             delay = retry.delay(ticket.attempt, self._chance())
         else:
-            fault = Fault("unexpected", {"type": type(error).__name__, "detail": f"{str(error)[:500]}."})
+            fault = Fault("unexpected", {"type": type(error).__name__, "detail": str(error)[:MAX_DETAIL]})
             delay = retry.delay(ticket.attempt, self._chance())
         if isinstance(error, Outage | StoreFull):  # not the fault of this document: do not count the attempt
             return Failure(ticket=ticket, fault=fault, delay=delay, refund=True)
@@ -299,6 +304,10 @@ class Executor:
             log.debug("release.stale slots=%d", len(stale.tickets))
         except StoreError:
             log.exception("release.outcome_unknown")
+
+
+def _stop_reason(stop: StopWork | StaleLease) -> str:
+    return stop.reason if isinstance(stop, StopWork) else stop.code
 
 
 def _count_rows(result: AttemptResult) -> int:

@@ -49,9 +49,9 @@ class Loop:
                 wait = self._step()
                 pause = self._period if wait is None else min(wait, self._period)
             except StoreError as error:
-                log.warning("loop.%s error=%s", self.name, error)
+                log.warning("loop.failed name=%s error=%s", self.name, error)
             except Exception:
-                log.exception("loop.%s", self.name)
+                log.exception("loop.failed name=%s", self.name)
             if pause and not self._stopped:
                 time.sleep(min(self._spacing, pause).total_seconds())
                 self._listener.wait(max(pause - self._spacing, timedelta()).total_seconds())

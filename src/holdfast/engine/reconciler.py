@@ -6,7 +6,6 @@ each. If a slot changed meanwhile, the action does nothing. So any number of rec
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from holdfast.engine.schedulers.base import RingCarrier
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import ReconcileBatch, Store
-
-log = logging.getLogger("holdfast")
 
 SWEEP_SECONDS = 60.0
 

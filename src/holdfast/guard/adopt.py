@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from holdfast.engine import Operation, Request, SlotSpec
 from holdfast.engine.store import LARGEST_BATCH
 from holdfast.errors import BadRequest
+from holdfast.url_secrets import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +45,11 @@ class AdoptionResult:
 
 
 def adopt(guard: Guard, work: str, source: AdoptionSource, *, dry_run: bool = False) -> AdoptionResult:
-    """Adopt the rows as keys of a work; with `dry_run`, only count them."""
+    """Adopt the rows as keys of a work; with `dry_run`, only count them.
+
+    Example:
+        adopt(guard, "invoices", AdoptionSource(database="postgresql+psycopg://…", table="invoices", key="number"))
+    """
     adopted = AdoptionResult()
     engine = _open_engine(source.database)
     try:
@@ -56,8 +61,7 @@ def adopt(guard: Guard, work: str, source: AdoptionSource, *, dry_run: bool = Fa
             adopted.success += len(new) if dry_run else guard.store.adopt([_request(work, key) for key in new])
     except DBAPIError as error:
         raise BadRequest(
-            f"The table {source.table!r} cannot be read ({error.orig}). Check the names of the table and its key, and "
-            f"the condition {source.active!r}; what was adopted before stays adopted."
+            "adoption_table_unreadable", table=source.table, key=source.key, active=source.active, detail=error.orig
         ) from error
     finally:
         engine.dispose()
@@ -71,8 +75,11 @@ def _request(work: str, key: str) -> Request:
 def _open_engine(database: str) -> Engine:
     try:
         return create_engine(database)
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise BadRequest(f"{database!r} is not the address of a database that can be read ({error}).") from error
+    except (ArgumentError, ValueError) as error:
+        shown = MASK if "@" in database else database  # it may contain a password
+        raise BadRequest("adoption_database_invalid", address=shown) from error
+    except (NoSuchModuleError, ImportError) as error:
+        raise BadRequest("adoption_driver_missing", detail=error) from error
 
 
 def _read_batches(engine: Engine, source: AdoptionSource) -> Iterator[list[tuple[Any, bool]]]:
@@ -90,8 +97,6 @@ def _read_batches(engine: Engine, source: AdoptionSource) -> Iterator[list[tuple
             return
         values = {value for value, _ in batch}
         if None in values or len(values) < len(batch):
-            raise BadRequest(
-                f"The column {source.key!r} of {source.table!r} is empty or repeated; name the primary key."
-            )
+            raise BadRequest("adoption_key_not_unique", key=source.key, table=source.table)
         yield batch
         last = batch[-1][0]

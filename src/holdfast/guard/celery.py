@@ -86,8 +86,8 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
 
     def resend(self, job: Job, **options: Any) -> None:
         """Send the message of a job again, with its first arguments and options."""
-        if job.payload is None:
-            log.warning("message.unknown job=%s was not asked for through its task, so its call is not kept", job.id)
+        if job.payload is None:  # not requested through its task, so the arguments are not stored
+            log.warning("message.unknown job=%s", job.id)
             return
         call = json.loads(job.payload)
         super().apply_async(call["args"], call["kwargs"], task_id=job.id, **call["options"], **options)
@@ -96,10 +96,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         try:
             return json.dumps(call)
         except (TypeError, ValueError) as error:
-            raise BadRequest(
-                f"The arguments of {self.name} are not plain JSON ({error}); they are kept with the job, so that its "
-                "message can be sent again. Pass ids and texts instead of objects."
-            ) from error
+            raise BadRequest("arguments_not_json", task=self.name, detail=error) from error
 
     def run_delivery(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -110,7 +107,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         if result.redeliver_in is not None:
             held = result.verdict == "lock_held"
             if held and self.request.retries >= self.work.lock_held_tries:
-                return {**result.body(), "verdict": "skipped"}  # the other worker goes on
+                return {**result.body(), "verdict": "skipped"}  # the other worker continues
             with _tolerate_broker_outage(job):
                 self.resend(
                     self.work.job(job),
@@ -118,9 +115,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
                     retries=self.request.retries + 1 if held else 0,
                 )
         if result.outcome is Outcome.FAILED:
-            raise GuardedWorkFailed(
-                f"{self.name} failed for good: {result.reason}. Ask for it again when the cause is gone."
-            )
+            raise GuardedWorkFailed(task=self.name, reason=result.reason)
         return result.body()
 
 
@@ -160,7 +155,11 @@ def guarded(
 
 
 def reconcile_by_beat(app: Celery, guard: Guard) -> dict[str, Any]:
-    """Register the reconciler as a Celery task; return its entry for `beat_schedule`."""
+    """Register the reconciler as a Celery task; return its entry for `beat_schedule`.
+
+    Example:
+        app.conf.beat_schedule = {"holdfast": reconcile_by_beat(app, guard)}
+    """
 
     @app.task(name=RECONCILE_TASK, ignore_result=True, shared=False)  # type: ignore[untyped-decorator]  # Celery has no types
     def reconcile() -> None:
@@ -183,16 +182,15 @@ def _key_from_parameter(function: Callable[..., Any], name: str) -> Callable[...
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()
     if name not in {one.name for one in others}:
-        raise BadSettings(
-            f"{function.__name__} has no parameter {name!r} beside {first.name!r}, which is the run; name the one that "
-            "says what the work is about."
-        )
+        raise BadSettings("key_parameter_missing", function=function.__name__, parameter=name, first=first.name)
     plain = signature.replace(parameters=others)
 
     def key_of(*args: Any, **kwargs: Any) -> str:
         try:
             return str(plain.bind(*args, **kwargs).arguments[name])
         except (TypeError, KeyError) as error:
-            raise BadRequest(f"{function.__name__} was called without its key {name!r} ({error}).") from error
+            raise BadRequest(
+                "key_argument_missing", function=function.__name__, parameter=name, detail=error
+            ) from error
 
     return key_of

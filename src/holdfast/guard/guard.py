@@ -57,9 +57,12 @@ class Guard:
 
         `operation` is the default of requests: `index` skips a key that is done, `force` does it again, but never twice
         at once. `on_finished` is called at least once for each ended job, after the slot is free for the next.
+
+        Example:
+            invoices = guard.work("invoices", on_finished=lambda end: notify(end.requester, end.outcome))
         """
         if name in self.works:
-            raise BadSettings(f"The work {name!r} is already guarded; choose another name.")
+            raise BadSettings("work_name_taken", name=name)
         made = self.works[name] = Work(self, name, Operation(operation), on_finished)
         return made
 

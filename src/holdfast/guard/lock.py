@@ -6,7 +6,7 @@ Redis never stops the work.
 
 The lock itself is redis-py's. This module adds what redis-py lacks: one thread in each process that renews held locks,
 safety across forks (Celery forks its workers after the import, so client, mutex and thread belong to a process id), and
-work that goes on while Redis does not answer. A holder that dies loses its lock after the time to live.
+work that continues while Redis does not answer. A holder that dies loses its lock after the time to live.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ MIN_EXTEND = timedelta(milliseconds=1)  # Redis counts in milliseconds
 
 
 class EarlyLock:
-    """A lock for each name. It is not re-entrant, and `hold` never waits."""
+    """A lock for each name. It is not re-entrant, and `hold` never waits.
+
+    Example:
+        guard = Guard("postgresql+psycopg://…", lock=EarlyLock("redis://localhost:6379/0"))
+    """
 
     def __init__(
         self,
@@ -46,10 +50,7 @@ class EarlyLock:
         prefix: str = "holdfast:guard:",
     ) -> None:
         if not MIN_EXTEND <= extend < ttl:
-            raise BadSettings(
-                f"The early lock cannot live {ttl} and be extended every {extend}: it would end while it is held. "
-                "Extend it several times within its time to live."
-            )
+            raise BadSettings("lock_extend_interval", ttl=ttl, extend=extend)
         self._url = url
         self._ttl = ttl
         self._extend = extend
@@ -162,7 +163,7 @@ class _LockRenewer:
         except self._lost_error:
             if self._forget(lock):
                 log.warning("lock.lost key=%r", lock.name)
-        except Exception as error:  # noqa: BLE001 - the thread must go on; the next renewal may succeed
+        except Exception as error:  # noqa: BLE001 - the thread must not end; the next renewal may succeed
             log.warning("lock.not_extended key=%r error=%s", lock.name, error)
 
     def _forget(self, lock: Lock) -> bool:
@@ -190,8 +191,5 @@ def _client(url: str) -> Redis:
         client.connection_pool.make_connection()  # does not connect; refuses unknown options
     except (ValueError, TypeError, RedisError):
         # Show neither the address nor the message of redis-py: they may contain a password.
-        raise BadSettings(
-            "The address of the early lock's Redis cannot be read. Write it as redis://host:6379/0, "
-            "rediss://host:6379/0 or unix:///path, with a user and password if it needs them."
-        ) from None
+        raise BadSettings("redis_address_invalid") from None
     return client

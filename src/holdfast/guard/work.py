@@ -69,12 +69,16 @@ class Work:
     ) -> Admission:
         """Request work on a key. An accepted request is durable when this returns, and has a job id.
 
+        Example:
+            admission = invoices.admit("42", requester="alice")
+            return JSONResponse(admission.body(), admission.http_status)
+
         `payload` is stored with the job, so that its message can be sent again if the broker loses it. `cost` is an
         estimate of what the work costs; the audit of refused requests shows it.
         """
         requested = Operation(operation or self.operation)
         if requested not in BUILD_OPERATIONS:
-            raise BadRequest(f"The operation {requested!r} asks for no work; use `cancel` of the work to stop it.")
+            raise BadRequest("operation_without_work", operation=requested, known=", ".join(sorted(BUILD_OPERATIONS)))
         request = Request(
             base=self.name,
             owner=key,
@@ -109,6 +113,9 @@ class Work:
 
         The message can be acknowledged when this returns: work that could not be done now is in the database, and the
         reconciler sends its message again.
+
+        Example:
+            invoices.perform(message.job, lambda run: build_invoice(run.key))
         """
         try:
             found = self.job(job)

@@ -357,7 +357,7 @@ def open_for_writing(to: Path | BinaryIO) -> Iterator[BinaryIO]:
     except OSError as error:
         raise BadRequest("file_not_writable", path=to, detail=error.strerror) from error
     try:
-        with reporting_full_disk(f"for {str(to)!r}"), file:
+        with reporting_full_disk(str(to)), file:
             yield file
     except StoreFull:
         to.unlink(missing_ok=True)  # a truncated file must not look complete

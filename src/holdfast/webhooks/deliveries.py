@@ -127,7 +127,7 @@ class DeliveryOutbox:
         try:
             return replace(attempt, secrets=tuple(map(self._cipher.decrypt, attempt.secrets)))
         except BadSecretKey as error:
-            log.error("webhook.secret_key webhook=%d: %s", attempt.webhook, error)  # noqa: TRY400 - the sentence says it
+            log.error("webhook.secret_key webhook=%d error=%s", attempt.webhook, error)  # noqa: TRY400 - no trace is needed
             self.record_result(attempt, AttemptResult(reason="secret_key"), 0.0)
             return None
 
@@ -155,7 +155,7 @@ class DeliveryOutbox:
         disabled = self._database.write(work, durable=True)
         log.log(
             logging.DEBUG if decision.outcome is AttemptOutcome.SENT else logging.INFO,
-            "webhook.%s webhook=%d delivery=%d attempt=%d status=%s reason=%s",
+            "webhook.attempted outcome=%s webhook=%d delivery=%d attempt=%d status=%s reason=%s",
             decision.outcome, attempt.webhook, attempt.delivery, attempt.attempt_number, answer.status, answer.reason,
         )  # fmt: skip
         if disabled:

@@ -17,7 +17,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from holdfast.disk import reporting_full_disk, sync_folder
+from holdfast.disk import IN_HOME_FOLDER, reporting_full_disk, sync_folder
 from holdfast.errors import BadSecretKey, BadSettings
 from holdfast.private_files import make_private_folder, open_private_file, restrict_to_owner
 from holdfast.webhooks import statements as sql
@@ -200,7 +200,7 @@ class SecretCipher:
         """Write keys to a temporary file beside the key file. After the block, the folder is synced to disk."""
         draft = self._path.with_name(f"{KEY_FILE}.{secrets.token_hex(4)}.new")
         try:
-            with reporting_full_disk("in the home folder (HOLDFAST_HOME)"):
+            with reporting_full_disk(IN_HOME_FOLDER):
                 make_private_folder(draft.parent)
                 _write_keys(draft, keys)
                 yield draft

@@ -1,1 +1,1 @@
-"""Changes of the schema, one file a change."""
+"""Migrations of the schema."""

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection that `migrate.py` hands over, inside its transaction."""
+"""The entry point of Alembic. It uses the connection and the transaction of `migrate.py`."""
 
 from alembic import context
 
@@ -8,7 +8,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
     render_as_batch=True,
-    version_table="holdfast_version",  # an app that shares the database may use Alembic, too
-    transactional_ddl=False,  # the transaction is ours: everything or nothing, version included
+    version_table="holdfast_version",  # an application that shares the database may use Alembic, too
+    transactional_ddl=False,  # `migrate.py` commits the changes and the new version together
 )
 context.run_migrations()

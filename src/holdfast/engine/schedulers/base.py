@@ -27,7 +27,7 @@ class Worker(Protocol):
         ...
 
     def work(self) -> None:
-        """Poll for slots until the process is asked to stop, for schedulers that only start processes."""
+        """Poll for slots until the process gets a signal to stop, for schedulers that only start processes."""
         ...
 
     def wake(self) -> None:
@@ -68,10 +68,7 @@ def make_scheduler(name: str, *, workers: int, rings_per_worker: int = 2) -> Sch
     """Create the scheduler with this name. Built-in schedulers use the same entry point as others."""
     installed = entry_points(group=ENTRY_POINT_GROUP)
     if name not in installed.names:
-        names = ", ".join(sorted(installed.names))
-        raise BadSettings(
-            f"There is no scheduler {name!r}; known are {names}. Choose one of these, or install the package that "
-            f"brings it (entry point {ENTRY_POINT_GROUP})."
-        )
+        known = ", ".join(sorted(installed.names))
+        raise BadSettings("unknown_scheduler", name=name, known=known, group=ENTRY_POINT_GROUP)
     scheduler: Scheduler = installed[name].load()(workers=workers, rings_per_worker=rings_per_worker)
     return scheduler

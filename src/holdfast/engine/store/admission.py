@@ -31,7 +31,7 @@ from holdfast.engine.store.group_commit import GroupCommit
 from holdfast.engine.store.rows import OwnerRow, pauses_from_rows, quota_from_row, slot_from_row
 from holdfast.engine.store.transitions import Snapshot, StoreBase, record_events, record_refusals
 from holdfast.errors import BadRequest
-from holdfast.wellformed import find_text_flaw
+from holdfast.wellformed import FlawKind, find_text_flaw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     CostEstimator = Callable[[Transaction, Sequence[tuple[str, str]]], Mapping[tuple[str, str], float]]
 
 LOWEST_PRIORITY = 9
+CODES_BY_FLAW = {FlawKind.NUL: "nul_character", FlawKind.SURROGATE: "lone_surrogate"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,7 +76,7 @@ class AdmissionCase:
 
     @property
     def dropping_count(self) -> int:
-        """How many slots are being removed. They count as slots of whichever job is active."""
+        """How many slots are being removed. The active job counts them as its own slots."""
         return len(self.slots) - len(self.live_slots)
 
     @property
@@ -326,30 +327,50 @@ class AdmissionStore(StoreBase):
 def check_request(request: Request) -> None:
     """Refuse invalid requests, and text that a database cannot store."""
     if not request.base or not request.owner:
-        raise BadRequest("A request names a base and an owner; neither may be empty.")
+        raise BadRequest("request_unnamed")
     if not all(spec.kind for spec in request.slots):
-        raise BadRequest("A slot has a kind; it may not be empty.")
+        raise BadRequest("slot_kind_empty")
+    _check_text(request)
     kinds = [spec.kind for spec in request.slots]
-    if bool(request.kinds) is not (request.operation in (Operation.RENEW, Operation.DROP)):
-        raise BadRequest("To renew or to drop names kinds of slots; nothing else does.")
+    if not request.kinds and request.operation in (Operation.RENEW, Operation.DROP):
+        raise BadRequest("kinds_missing", operation=request.operation)
+    if request.kinds and request.operation not in (Operation.RENEW, Operation.DROP):
+        raise BadRequest("kinds_unexpected", operation=request.operation)
     if request.operation is Operation.RENEW and not set(request.kinds) <= set(kinds):
-        raise BadRequest(f"To renew {list(request.kinds)} they must be among the slots that are asked for.")
-    words = (request.cause, request.requester, request.fingerprint or "")
-    texts = (request.base, request.owner, *kinds, *request.kinds, *words)
-    bad = next((text for text in texts if find_text_flaw(text) is not None), None)
-    if bad is not None:
-        raise BadRequest(f"{bad!r} is not text that can be stored: it holds a zero byte or half a character.")
-    if request.payload is not None and find_text_flaw(request.payload) is not None:
-        raise BadRequest("The payload is not text that can be stored: it holds a zero byte or half a character.")
+        raise BadRequest(
+            "renewed_slot_not_listed", kinds=", ".join(kind for kind in request.kinds if kind not in kinds)
+        )
     check_priority(request.priority)
     if not math.isfinite(request.cost):
-        raise BadRequest(f"The cost {request.cost} is not a number that can be added up.")
+        raise BadRequest("cost_not_finite", cost=request.cost)
     check_specs(request.slots)
+
+
+def _check_text(request: Request) -> None:
+    """Refuse NUL characters and lone surrogates, which the databases cannot store."""
+    texts = {
+        "base": request.base,
+        "owner": request.owner,
+        "slots": "".join(spec.kind for spec in request.slots),
+        "kinds": "".join(request.kinds),
+        "cause": request.cause,
+        "requester": request.requester,
+        "fingerprint": request.fingerprint or "",
+        "payload": request.payload or "",
+    }
+    for field, text in texts.items():
+        check_text(field, text)
+
+
+def check_text(field: str, text: str) -> None:
+    flaw = find_text_flaw(text)
+    if flaw is not None:
+        raise BadRequest(CODES_BY_FLAW[flaw], field=field)
 
 
 def check_priority(priority: int) -> None:
     if not 0 <= priority <= LOWEST_PRIORITY:
-        raise BadRequest(f"The priority {priority} is not between 0 (first) and {LOWEST_PRIORITY} (last).")
+        raise BadRequest("priority_out_of_range", priority=priority, lowest=LOWEST_PRIORITY)
 
 
 def split_requests(requests: Sequence[Request]) -> Iterator[dict[int, Request]]:

@@ -15,6 +15,7 @@ from holdfast.db.migrate import migrate
 from holdfast.engine.store.sql_store import SqlStore
 from holdfast.engine.store.statements import LOCK_OWNERS
 from holdfast.errors import BadSettings
+from holdfast.url_secrets import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +33,9 @@ def open_database(url: str, clock: Clock) -> Database:
     """Open `sqlite:///path`, `sqlite://` (memory) or `postgresql+psycopg://…`, without a query."""
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        shown = "This" if "@" in url else repr(url)  # it may contain a password
-        raise BadSettings(
-            f"{shown} is not the address of a database; write sqlite:///path/to/file.db or postgresql+psycopg://…"
-        ) from error
+    except (ArgumentError, ValueError) as error:
+        shown = MASK if "@" in url else url  # it may contain a password
+        raise BadSettings("database_address_invalid", address=shown) from error
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         from holdfast.db.sqlite import SqliteDialect, sqlite_engine  # noqa: PLC0415 - import only one dialect
@@ -49,11 +48,8 @@ def open_database(url: str, clock: Clock) -> Database:
         try:
             return Database(postgres_engine(url), PostgresDialect(LOCK_OWNERS))
         except (ImportError, NoSuchModuleError) as error:
-            raise BadSettings(
-                f"The driver of {parsed.drivername!r} is not installed ({error}). Write postgresql+psycopg://… and "
-                "install holdfast[postgres]."
-            ) from error
-    raise BadSettings(f"Holdfast keeps its data in SQLite or PostgreSQL, not in {backend!r}; change the address.")
+            raise BadSettings("database_driver_missing", driver=parsed.drivername, detail=error) from error
+    raise BadSettings("database_unsupported", backend=backend)
 
 
 def open_store(

@@ -196,7 +196,7 @@ class LeaseStore(StoreBase):
 
     def fail(self, failures: Sequence[Failure]) -> None:
         if any(failure.ticket.removing and failure.delay is None for failure in failures):
-            raise BadRequest("A clean-up cannot fail for good; name the delay after which it is tried again.")
+            raise BadRequest("cleanup_without_delay")
         retryable = [
             [
                 *ticket_row(failure.ticket), micros(failure.delay), int(failure.refund),
@@ -227,8 +227,9 @@ class LeaseStore(StoreBase):
         self._settle(Verb.RELEASE, [release.ticket for release in releases], work)
 
     def forget(self, tickets: Sequence[Ticket]) -> None:
-        if not all(ticket.removing for ticket in tickets):
-            raise BadRequest("Only a slot that is being deleted can be forgotten; delete its owner first.")
+        kept = next((ticket for ticket in tickets if not ticket.removing), None)
+        if kept is not None:
+            raise BadRequest("slot_not_deleting", slot=kept.key)
         rows = [ticket_row(ticket) for ticket in tickets]
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:

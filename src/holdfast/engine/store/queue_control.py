@@ -18,12 +18,11 @@ from holdfast.engine.slot import JobId
 from holdfast.engine.states import Operation, Status
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements as sql
-from holdfast.engine.store.admission import AdmissionStore, check_priority
+from holdfast.engine.store.admission import AdmissionStore, check_priority, check_text
 from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.engine.store.rows import job_from_row, pause_from_row, quota_from_row
 from holdfast.engine.store.transitions import Snapshot, make_storable, record_events
 from holdfast.errors import BadRequest
-from holdfast.wellformed import find_text_flaw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Job
 
 T = TypeVar("T")
+LARGEST_QUOTA = 2**31 - 1  # the largest INTEGER of PostgreSQL
 
 
 class RetryableOwner(NamedTuple):
@@ -194,9 +194,8 @@ class QueueControlStore(AdmissionStore):
 
         Counting starts with the first quota. A new limit keeps the count.
         """
-        if per_day is not None and not 1 <= per_day < 2**31:
-            raise BadRequest(f"A quota of {per_day} jobs a day cannot be kept; name at least 1, or pause the base.")
-
+        if per_day is not None and not 1 <= per_day <= LARGEST_QUOTA:
+            raise BadRequest("quota_out_of_range", quota=per_day, largest=LARGEST_QUOTA)
         self.database.write(lambda tx: write_quota(tx, _validate_base(base), per_day), durable=True)
 
     def quota(self, base: str) -> Quota | None:
@@ -280,6 +279,7 @@ def _validate_base(base: str | None) -> str:
     """Return the name of a base, or `WHOLE_QUEUE` for None."""
     if base is None:
         return WHOLE_QUEUE
-    if not base or find_text_flaw(base) is not None:
-        raise BadRequest(f"{base!r} is not the name of a base; leave it out to mean the whole queue.")
+    if not base:
+        raise BadRequest("queue_base_empty")
+    check_text("base", base)
     return base

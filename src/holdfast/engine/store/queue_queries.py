@@ -47,12 +47,11 @@ class QueueQueryStore(StoreBase):
 
         A job that ends between two reads may be on both pages: first among the active jobs, then among the ended ones.
         """
+        if not 1 <= size <= LARGEST_PAGE:
+            raise BadRequest("job_page_size", size=size, largest=LARGEST_PAGE)
         offset = (page - 1) * size
-        if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_COUNT:
-            raise BadRequest(
-                f"A page has 1 to {LARGEST_PAGE} jobs. Numbers begin at 1 and reach the first {MAX_COUNT} jobs; what "
-                "is behind them is reached by the cursor."
-            )
+        if not 0 <= offset < MAX_COUNT:
+            raise BadRequest("job_page_number", page=page, reachable=MAX_COUNT)
         with self.database.reading() as tx:
             query = _JobQuery(tx, filter_)
             active, ended = query.count(active=True), query.count(active=False)
@@ -76,7 +75,7 @@ class QueueQueryStore(StoreBase):
     def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> QueueOverview:
         """Count active jobs, and jobs that ended within the window, of a base or of all bases."""
         if window <= timedelta():
-            raise BadRequest(f"In a window of {window} nothing can have ended; name a longer one.")
+            raise BadRequest("window_not_positive", window=window)
         scope = queue.StatementFilters(base=base is not None)
         with self.database.reading() as tx:
             pauses = [pause_from_row(row) for row in tx.run(sql.SELECT_PAUSES)]
@@ -164,13 +163,12 @@ class _JobQuery:
 
     def __init__(self, tx: Transaction, filter_: JobFilter) -> None:
         self._tx = tx
-        states = filter_.states
-        if states is not None and not states <= ACTIVE_JOB_STATES | ENDED_JOB_STATES:
+        known = ACTIVE_JOB_STATES | ENDED_JOB_STATES
+        wanted = known if filter_.states is None else filter_.states
+        if not wanted <= known:
             raise BadRequest(
-                f"No job is ever in {sorted(states - ACTIVE_JOB_STATES - ENDED_JOB_STATES)}; "
-                f"name {sorted(ACTIVE_JOB_STATES | ENDED_JOB_STATES)}."
+                "job_state_unknown", states=", ".join(sorted(wanted - known)), known=", ".join(sorted(known))
             )
-        wanted = ACTIVE_JOB_STATES | ENDED_JOB_STATES if states is None else states
         self._states = {True: wanted & ACTIVE_JOB_STATES, False: wanted & ENDED_JOB_STATES}
         self._scope = queue.StatementFilters(
             base=filter_.base is not None,
@@ -251,7 +249,7 @@ def _parse_cursor(cursor: str) -> dict[str, Any]:
             return {"at": _number(at), "id": make_storable(id_)}
     except ValueError:
         pass
-    raise BadRequest(f"{cursor!r} is not where a page ended; begin again without it.")
+    raise BadRequest("job_cursor_unknown")
 
 
 def _number(text: str) -> int:

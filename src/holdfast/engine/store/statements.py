@@ -66,7 +66,7 @@ NEW_GENERATION: dict[str, Any] = {
     "total": 0,
 }
 
-# Columns of a batch: what a worker or the reconciler knows of a slot.
+# Columns of a batch: the values that a worker got with its claim, or that the reconciler has read.
 TICKET_COLUMNS = {"slot": int, "generation": int, "fence": int, "state": str}
 SLOT_READ_COLUMNS = {**TICKET_COLUMNS, "due_at": int, "holder": str}
 
@@ -159,7 +159,7 @@ CLAIM_SLOTS = (
 
 _row = batch(**TICKET_COLUMNS, moved=int, stage=str, step=int, steps=int, done=int, total=int)
 _progress_at = case((_row.c.moved == 1, NOW), else_=slots.c.progress_at)
-# A worker that starts again behind an earlier one reports nothing until it has caught up: progress never decreases.
+# Progress never decreases: the report of a second worker is ignored until it has reached the step of the first one.
 _behind, _ahead = _row.c.step < slots.c.step, _row.c.step > slots.c.step
 
 
@@ -403,7 +403,7 @@ CANCEL_SLOTS = (
         state=text_literal(S.CANCELLED),
         fence=slots.c.fence + 1,
         due_at=None,
-        **NO_ERROR,  # there is no next attempt that the error of the last one could explain
+        **NO_ERROR,  # the error of the last attempt would announce a retry, which does not follow
         **NO_LEASE,
     )
     .where(cancellable(_row))

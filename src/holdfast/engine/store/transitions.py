@@ -115,7 +115,7 @@ class StoreBase:
             level = logging.WARNING if reason == TAKEN_OVER else logging.INFO
             log.log(
                 logging.DEBUG if verb is Verb.RELEASE else level,  # a slot that is lost needs no release
-                "stale_write_rejected verb=%s reason=%s slots=%d first=%s job=%s generation=%d fence=%d",
+                "stale_write.rejected verb=%s reason=%s slots=%d first=%s job=%s generation=%d fence=%d",
                 verb, reason, len(tickets), tickets[0].key, tickets[0].job, tickets[0].generation, tickets[0].fence,
             )  # fmt: skip
 
@@ -125,7 +125,7 @@ class StoreBase:
             slot = change.slot
             before = change.before
             log.debug(
-                "slot.%s key=%s job=%s generation=%d fence=%d holder=%s from=%s to=%s",
+                "slot.changed verb=%s key=%s job=%s generation=%d fence=%d holder=%s from=%s to=%s",
                 change.verb, slot.key, slot.job, slot.wanted, slot.fence,
                 slot.holder or (before.holder if before else None),
                 before.state if before else None, change.after.state if change.after else None,

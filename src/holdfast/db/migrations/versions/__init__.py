@@ -1,1 +1,1 @@
-"""The changes, in order."""
+"""One module per version of the schema, in order."""

@@ -1,6 +1,7 @@
 """Slots, their owners and jobs, events, the audit of refused requests, counters.
 
-Frozen: what a database has does not change when `tables.py` does. A test compares the two.
+Frozen: a change of `tables.py` needs a new version, because existing databases have run this one. A test compares the
+schema that all versions create with `tables.py`.
 """
 
 from typing import Any
@@ -20,12 +21,12 @@ def _only(condition: str) -> dict[str, Any]:
 
 
 def upgrade() -> None:
-    """Make the first schema."""
+    """Create the first schema."""
     _make_tables()
     counters = sa.table("counters", sa.column("name", sa.Text()), sa.column("value", sa.BigInteger()))
     op.bulk_insert(counters, [{"name": f"stale_write_rejected.{verb}", "value": 0} for verb in REFUSALS])
     if op.get_context().dialect.name == "postgresql":
-        # SQLite gets a function of this name from every connection.
+        # On SQLite every connection defines a function with this name.
         op.execute(
             "CREATE FUNCTION holdfast_now() RETURNS bigint LANGUAGE sql STABLE AS "
             "$$ SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint $$"

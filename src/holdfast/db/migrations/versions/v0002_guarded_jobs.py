@@ -1,6 +1,6 @@
-"""Jobs of other people's pipelines: the call to send again, and whether somebody must still be told of the end.
+"""Jobs of the guard: their message, so that it can be sent again, and whether their end was reported.
 
-The audit of refused requests can be read by owner.
+Also an index on refused requests by owner.
 
 Frozen, like every version before the newest.
 """
@@ -13,7 +13,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Add to the jobs what the guard keeps with them."""
+    """Add the columns of the guard to the jobs."""
     op.add_column("jobs", sa.Column("payload", sa.Text(), nullable=True))
     op.add_column("jobs", sa.Column("untold", sa.Integer(), server_default="0", nullable=False))
     op.create_index(

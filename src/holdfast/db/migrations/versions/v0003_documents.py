@@ -1,4 +1,4 @@
-"""Bases and their documents, builds and chunks, memos of paid answers, and what was spent.
+"""Bases and their documents, builds and chunks, the cache of paid answers, and the ledger.
 
 Frozen, like every version before the newest.
 """
@@ -13,8 +13,8 @@ down_revision = "0002"
 
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
-# On SQLite: what takes text out of the database is counted by the database itself, whoever does it. A later version that
-# makes one of these tables anew has to make its triggers anew, too.
+# On SQLite, triggers count every statement that removes text, so that no program can forget to count. A later version
+# that creates one of these tables again must also create its triggers again.
 REMOVALS = (
     ("bases", "AFTER DELETE ON library_bases", "'rows'"),
     ("names", "AFTER UPDATE OF name ON library_bases WHEN old.name IS NOT new.name", "'rows'"),
@@ -40,7 +40,7 @@ def _only(condition: str) -> dict[str, Any]:
 
 
 def upgrade() -> None:
-    """Make room for documents beside the slots."""
+    """Create the tables of documents."""
     op.create_table(
         "library_bases",
         sa.Column("id", ID, nullable=False),
@@ -308,7 +308,7 @@ def upgrade() -> None:
 
 
 def _count_removals() -> None:
-    """Let the database count what is to be erased."""
+    """Create the counters of removed rows, and on SQLite the triggers that raise them."""
     op.create_table(
         "erasures",
         sa.Column("place", sa.Text(), nullable=False),

@@ -1,4 +1,4 @@
-"""The queue as people control it: pauses, quotas, changed priorities, and indexes for its pages.
+"""Control of the queue: pauses, quotas, changed priorities, and indexes for its lists.
 
 Frozen, like every version before the newest.
 """
@@ -17,7 +17,7 @@ def _only(condition: str) -> dict[str, Any]:
 
 
 def upgrade() -> None:
-    """Make room for what people say about the queue."""
+    """Create the tables, columns and indexes."""
     op.create_table(
         "pauses",
         sa.Column("base", sa.Text(), nullable=False),

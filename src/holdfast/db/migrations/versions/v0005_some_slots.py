@@ -1,6 +1,6 @@
-"""Jobs that concern some slots of their owner: to renew them, to drop them.
+"""Jobs that renew or drop some slots of their owner.
 
-SQLite cannot change a constraint, so there the table is written anew.
+SQLite cannot change a constraint, so the migration creates the table again and copies its rows.
 
 Frozen, like every version before the newest.
 """
@@ -33,7 +33,7 @@ def _only(condition: str) -> dict[str, Any]:
 
 
 def upgrade() -> None:
-    """Let jobs say that they renew or drop."""
+    """Allow the operations `renew` and `drop` in the constraint."""
     if op.get_bind().dialect.name == "postgresql":
         op.drop_constraint(op.f("jobs_operation_check"), "jobs", type_="check")
         op.create_check_constraint(op.f("jobs_operation_check"), "jobs", OPERATIONS)

@@ -1,6 +1,6 @@
-"""The order of the event log, and how much of it was removed.
+"""The order of the event log, and the position up to which events were removed.
 
-On PostgreSQL a smaller id may become visible after a larger one, so an event also keeps its transaction.
+On PostgreSQL a smaller id may become visible after a larger one, so an event also stores the id of its transaction.
 """
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Note the transaction of each event, and up to where events were removed."""
+    """Add the transaction id to events, and the table of positions."""
     op.add_column("events", sa.Column("xid", sa.BigInteger(), server_default="0", nullable=False))
     if op.get_bind().dialect.name == "postgresql":
         op.create_index("events_order", "events", ["xid", "id"])

@@ -1,4 +1,4 @@
-"""Keys, webhooks and answers kept for repeated requests."""
+"""API keys, webhooks, and stored responses for repeated requests."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def _only(condition: str) -> dict[str, Any]:
 
 
 def upgrade() -> None:
-    """Make room for those who ask from outside, and those who are told."""
+    """Create the tables."""
     _access()
     _webhooks()
 

@@ -1,6 +1,6 @@
-"""Lists of documents: when an item changed, its name as lists have it, and beside it how it stands.
+"""Lists of documents: when an item changed, its name in the form that lists sort by, and its status.
 
-How an item stands is kept by triggers, because those who move slots know nothing of items.
+Triggers keep the status, because the engine, which changes slots, knows nothing about items.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def _only(condition: str) -> dict[str, Any]:
 
 
 def upgrade() -> None:
-    """Make room for lists."""
+    """Create the columns, the indexes, the table of statuses and its triggers."""
     op.add_column("library_items", sa.Column("changed_at", sa.BigInteger(), server_default="0", nullable=False))
     op.add_column("library_items", sa.Column("folded", FOLDED, server_default="", nullable=False))
     op.execute("UPDATE library_items SET changed_at = created_at")
@@ -67,7 +67,7 @@ def upgrade() -> None:
 
 
 def _fold_names() -> None:
-    """Write down the names as lists have them, which no database can do in every language."""
+    """Fill the column that lists sort by. SQL cannot fold the case of all languages, so Python does."""
     connection, after = op.get_bind(), 0
     some = sa.text("SELECT id, name FROM library_items WHERE id > :after ORDER BY id LIMIT :limit")
     write = sa.text("UPDATE library_items SET folded = :folded WHERE id = :id")
@@ -89,14 +89,14 @@ LEFT JOIN owners l ON l.base = CAST(i.base_id AS TEXT) AND l.owner = 'source:' |
 WHERE i.deleting = 0
 """
 
-# ---------------------------------------------------------------- SQLite, row by row
+# ---------------------------------------------------------------- SQLite: triggers per row
 
 _SERVED = """served = CASE WHEN new.status IN ('success', 'degraded') THEN 1
 WHEN new.status IN ('indexing', 'queued') THEN served ELSE 0 END"""
 
 
 def _follows(column: str, prefix: str, more: str = "") -> list[str]:
-    """Follow the owners that a column tells of; their names are this prefix and the number of the item."""
+    """Return the triggers that copy the status of owners into a column. The owner is named prefix + item id."""
 
     def whose(row: str) -> str:
         number = f"CAST(substr({row}.owner, {len(prefix) + 1}) AS INTEGER)"
@@ -145,7 +145,7 @@ ON_SQLITE = (
     *_follows("source", "source:"),
 )
 
-# ---------------------------------------------------------------- PostgreSQL, once for a statement
+# ---------------------------------------------------------------- PostgreSQL: triggers per statement
 
 _OWNED = """
   (SELECT base, status, owner LIKE 'source:%' AS looks, CAST(substring(owner FROM '[0-9]+$') AS bigint) AS item
@@ -156,7 +156,7 @@ _SERVED_HERE = _SERVED.replace("new.", "n.").replace("THEN served", "THEN s.serv
 
 
 def _follow(rows: str) -> str:
-    """Follow the owners of these rows."""
+    """Return the statement that copies the status of the owners of these rows."""
     owned = _OWNED.format(rows=rows)
     return f"""
       UPDATE library_standings s SET document = n.status, {_SERVED_HERE}

@@ -1,4 +1,4 @@
-"""Paid answers that came with a restored base, until the chunks are there that use them."""
+"""Keeps the paid answers of a restored base until its chunks, which use them, exist."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Make room for what is held."""
+    """Create the table."""
     op.create_table(
         "library_memo_holds",
         sa.Column("item_id", ID, autoincrement=False, nullable=False),

@@ -1,4 +1,4 @@
-"""Who works, and when each was seen last."""
+"""Running workers, and the time of their last heartbeat."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    """Make room for those who work."""
+    """Create the table."""
     op.create_table(
         "workers",
         sa.Column("holder", sa.Text(), nullable=False),

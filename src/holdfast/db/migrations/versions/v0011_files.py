@@ -1,4 +1,4 @@
-"""Files that no item names: those that an upload writes, and those that are to be removed."""
+"""Files that no item references: unfinished uploads, and files to remove."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Make room for the records of files."""
+    """Create the table."""
     op.create_table(
         "library_files",
         sa.Column("id", sa.Text(), nullable=False),

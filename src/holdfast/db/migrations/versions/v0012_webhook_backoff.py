@@ -1,4 +1,4 @@
-"""When a failing webhook is tried again."""
+"""The time of the next attempt of a failing webhook."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,5 +8,5 @@ down_revision = "0011"
 
 
 def upgrade() -> None:
-    """Add the moment before which nothing is sent to a webhook that fails."""
+    """Add the column. Before this time, Holdfast sends nothing to the webhook."""
     op.add_column("webhooks", sa.Column("retry_at", sa.BigInteger(), nullable=True))

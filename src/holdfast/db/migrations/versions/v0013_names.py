@@ -1,6 +1,7 @@
-"""One spelling for each name (NFC), and which folders the local user named.
+"""One Unicode form for names (NFC), and a mark for folders that the local user named.
 
-Until now a name in two Unicode spellings was two names. Where both exist beside each other, the second gets a number.
+Earlier versions stored a name in two Unicode forms as two names. If both exist in the same folder, the second one gets
+a number.
 """
 
 from pathlib import PurePath
@@ -18,7 +19,7 @@ NAMED = {"library_bases": (), "library_items": ("base_id", "parent_id")}
 
 
 def upgrade() -> None:
-    """Add the column, and rewrite the names that have another spelling."""
+    """Add the column, and rewrite names in another form."""
     op.add_column("library_items", sa.Column("local", sa.Integer(), server_default="0", nullable=False))
     for table, places in NAMED.items():
         _respell(sa.table(table, *map(sa.column, ("id", "name", "deleting", "folded", *places))), places)
@@ -45,7 +46,7 @@ def _respell(table: sa.TableClause, places: tuple[str, ...]) -> None:
 
 
 def _free(table: sa.TableClause, name: str, beside: list[sa.ColumnElement[bool]]) -> str:
-    """Return the name, or with the first number that makes it free among those that are visible beside it."""
+    """Return the name, with the smallest number that makes it unique among the visible names in its folder."""
     path = PurePath(name)
     stem, ending = (path.stem, path.suffix) if path.name == name else (name, "")
     free, number = name, 1

@@ -1,4 +1,4 @@
-"""Which tokens on the ledger are estimated, because no provider reported them."""
+"""Marks the tokens of the ledger that are estimated, because the provider did not report them."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,5 +8,5 @@ down_revision = "0013"
 
 
 def upgrade() -> None:
-    """Mark all rows so far as reported."""
+    """Add the column. Existing rows count as reported."""
     op.add_column("library_ledger", sa.Column("estimated", sa.Integer(), nullable=False, server_default="0"))

@@ -1,4 +1,4 @@
-"""What was cancelled: a served owner is ready, and a cancelled slot has no error of an earlier attempt."""
+"""Cancelled slots have no error, and do not make the status of a served owner `degraded`."""
 
 from alembic import op
 
@@ -7,7 +7,7 @@ down_revision = "0014"
 
 
 def upgrade() -> None:
-    """Correct what earlier versions stored: `degraded` owners, and errors that promise another attempt."""
+    """Correct the rows of earlier versions."""
     op.execute("UPDATE slots SET error_code = NULL, error_params = NULL WHERE state = 'cancelled'")
     op.execute(
         """

@@ -1,6 +1,6 @@
-"""Two stages of erasing: rows are overwritten, then the database file is compacted.
+"""Two stages of erasing: SQLite overwrites rows, then it compacts the database file.
 
-Until now one counter covered both. What it counted as erased is complete in both stages.
+Earlier versions had one counter for both stages. Rows that it counted as erased are complete in both.
 """
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ down_revision = "0015"
 
 
 def upgrade() -> None:
-    """Make the table of counters anew; triggers of other tables name it, so it is not renamed."""
+    """Create the table of counters again, under the same name, because triggers of other tables use it."""
     counted = op.get_bind().execute(sa.text("SELECT place, removed, erased FROM erasures")).all()
     op.drop_table("erasures")
     erasures = op.create_table(
