@@ -27,7 +27,6 @@ from holdfast.bases import archives
 from holdfast.bases.archive_reader import ArchiveLimits
 from holdfast.bases.archive_writer import ArchiveWriter
 from holdfast.bases.archives import RestoreOptions
-from holdfast.bases.lifecycle import RESTORING
 from holdfast.catalog.repository import BaseSettings, ItemKind
 from holdfast.db.database import Database, Transaction
 from holdfast.documents.add import ITEMS_PER_TRANSACTION

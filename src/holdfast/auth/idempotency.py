@@ -136,6 +136,4 @@ def _classify_stored(row: tuple[Any, ...], fingerprint: str) -> BeginResult:
 
 def _check_key(key: str) -> None:
     if not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
-        raise BadRequest(
-            f"An Idempotency-Key has 1 to {MAX_KEY_LENGTH} printable ASCII characters; a UUID is a good one."
-        )
+        raise BadRequest("bad_idempotency_key", longest=MAX_KEY_LENGTH)

@@ -61,7 +61,7 @@ class ProviderTester:
     def _chat(self, base: Base) -> ProviderTestResult:
         provider = self._tools.speaker_of(base)
         if provider.chat_model is None:
-            message = "No language model is set, or the base may not ask one; whatever needs none works without."
+            message = "No language model is configured, or the base uses none. Features that need none still work."
             return ProviderTestResult(
                 role=CHAT, provider=NO_PROVIDER, model=None, ok=True, took_ms=0.0, message=message, code=None
             )
@@ -74,7 +74,10 @@ class ProviderTester:
     ) -> ProviderTestResult:
         host = self._hosts.get(role, OFFLINE) if provider.paid else OFFLINE
         began = time.perf_counter()
-        message, code = "It answers." if provider.paid else "This machine embeds by itself; nobody is asked.", None
+        message, code = (
+            "The provider answers." if provider.paid else "This machine computes the embeddings itself.",
+            None,
+        )
         try:
             call()
         except HoldfastError as error:

@@ -84,7 +84,7 @@ def lock_open_base(tx: Transaction, base: Base, *, building: bool) -> Base:
 def refuse_failed(base: Base) -> None:
     """Raise `BaseFailed` with the reason if the base has failed."""
     if base.problem is not None:
-        raise BaseFailed(base.name, base.problem.params.get("message", base.problem.code))
+        raise BaseFailed(base.name, base.problem)
 
 
 def require_unchanged(tx: Transaction, base: Base, item: Item, generations: Collection[int] | None) -> None:

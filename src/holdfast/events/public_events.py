@@ -178,7 +178,7 @@ def resolve_topics(topics: Iterable[str]) -> frozenset[str]:
         types = {type_ for type_ in EVENT_TYPES if topic in (type_, type_.partition(".")[0])}
         if not types and topic != PROGRESS:
             known = ", ".join(sorted({*TOPICS, PROGRESS}))
-            raise BadRequest(f"There are no events about {topic!r}; there are {known}, and each type of the catalogue.")
+            raise BadRequest("topic_unknown", topic=topic, topics=known)
         resolved |= types
     return frozenset(resolved)
 

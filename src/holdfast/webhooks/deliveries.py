@@ -127,7 +127,7 @@ class DeliveryOutbox:
         try:
             return replace(attempt, secrets=tuple(map(self._cipher.decrypt, attempt.secrets)))
         except BadSecretKey as error:
-            log.error("webhook.secret_key webhook=%d: %s", attempt.webhook, error)  # noqa: TRY400 - the sentence says it
+            log.error("webhook.secret_key webhook=%d: %s", attempt.webhook, error)  # noqa: TRY400 - the message says it all
             self.record_result(attempt, AttemptResult(reason="secret_key"), 0.0)
             return None
 
@@ -190,7 +190,7 @@ class DeliveryOutbox:
             delivery = _read_delivery(tx, id_)
             ((disabled_at,),) = tx.run(sql.LOCK_WEBHOOK, id=delivery.webhook)
             if disabled_at is not None:
-                raise StateConflict("webhook_disabled", "The webhook is disabled; enable it, then deliver once more.")
+                raise StateConflict("webhook_disabled", webhook=delivery.webhook)
             tx.run(sql.PROBE_NOW, id=delivery.webhook)
             tx.run(sql.REQUEUE_DELIVERY, delivery=id_)
             return _read_delivery(tx, id_)
