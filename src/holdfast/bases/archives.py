@@ -85,8 +85,8 @@ class Archives:
     def export(self, base: Base, target: Path | BinaryIO, *, memos: bool = True) -> ArchiveCounts:
         """Write a base into a file or a writable stream.
 
-        Each item is written as it is when its turn comes; items deleted before are left out. A file appears only when
-        it is complete.
+        Each item is written in its state at that moment; items deleted before are left out. A file gets its name only
+        when it is complete.
         """
         store, blobs, _, bases, _, version = self._dependencies
         now = bases.read(base)

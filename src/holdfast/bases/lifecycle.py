@@ -129,7 +129,7 @@ class Bases:
         return BaseChange(changed, answers[0] if answers else None)
 
     def repair(self, base: Base, *, requester: str = "") -> BaseChange:
-        """Probe the providers of a failed base once; if they work, open the base and build what is missing or failed.
+        """Probe the providers of a failed base once; if they work, open the base and build missing and failed indexes.
 
         If they still fail, the base stays failed with the new reason, and `BaseFailed` is raised.
         """

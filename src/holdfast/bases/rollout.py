@@ -1,7 +1,7 @@
 """The slot `rollout` of a base: applies changed settings to its documents, in batches.
 
 A rollout only makes requests. Each document is then built, or loses an index, on its own, while its old content stays
-served. The slots of a document show what it needs, so a rollout that continues after a crash requests nothing twice.
+served. The slots of a document show its state, so a rollout that continues after a crash requests nothing twice.
 Documents with active work are left for another round. A rollout requests each document at most once, regardless of the
 result.
 """

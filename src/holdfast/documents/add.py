@@ -84,6 +84,7 @@ class DocumentAdder:
 
         `on_duplicate` of the options, or else of the base, decides about names and contents that already exist.
 
+        Example:
             (reply,) = adder.add(base, [Upload("note.md", b"# Notes")])
         """
         replies: list[ItemReply] = []
@@ -148,7 +149,7 @@ class DocumentAdder:
 
 
 class PendingUpload:
-    """One upload of a batch, and what was decided about it."""
+    """One upload of a batch, and the decision about it."""
 
     def __init__(self, upload: Upload, same: str | None) -> None:
         self.upload = upload

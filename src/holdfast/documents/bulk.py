@@ -178,7 +178,7 @@ class _BulkProgress:
 
 
 def _resolve_filter(action: Action, filter_: DocumentFilter) -> DocumentFilter:
-    """Return the filter as the action applies it; refuse combinations that make no sense."""
+    """Return the filter that the action applies; refuse combinations that make no sense."""
     if filter_.deleting and action is not Action.RETRY:
         raise BadRequest("only_retry")
     if action is Action.DELETE and filter_.empty:

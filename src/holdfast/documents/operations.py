@@ -214,8 +214,8 @@ class DocumentOperations:
             require_unchanged(tx, lock_open_base(tx, base, building=building), root, options.unless_changed)
             return select_live_requests(tx, requests[:LARGEST_BATCH])
 
-        asks = requests or options.unless_changed is not None
-        answers = self._store.admit_with(first) if asks else []
+        needed = requests or options.unless_changed is not None
+        answers = self._store.admit_with(first) if needed else []
         answers += admit_live_requests(self._store, base, requests[LARGEST_BATCH:], building=building)
         return combine_answers(root, answers)
 

@@ -86,7 +86,8 @@ class DocumentQueries:
     ) -> Page[Document]:
         """Return a page of items, by its number or by the cursor of the page before it.
 
-        Example: `queries.list(base, DocumentFilter(states=["failed"]), order=Order.NAME)`
+        Example:
+            page = queries.list(base, DocumentFilter(states=["failed"]), order=Order.NAME)
         """
         offset = (page - 1) * size
         if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_OFFSET:

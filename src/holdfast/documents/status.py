@@ -1,4 +1,4 @@
-"""Derives the status of an item from its slots: what is searchable, what is wrong, how far it is."""
+"""Derives the status of an item from its slots: whether search finds it, its problem, and its progress."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DocumentStatus:
     searchable: bool  # a search can find it now, regardless of its status
     generation: int  # of the newest request
     built: int  # generation that is served; 0: none
-    why: Problem | None = None  # what is wrong
+    why: Problem | None = None
     retry_at: datetime | None = None  # when it is retried automatically
     progress: Progress | None = None  # of the running work
     priority: int | None = None  # of the active work
@@ -203,7 +203,7 @@ def _activity_rank(slot: Slot) -> tuple[int, int, int]:
 
 
 def _find_problem(item: Item, status: Status, slots: Sequence[Slot]) -> tuple[Fault | None, Moment | None]:
-    """Return what is wrong, and when it is retried automatically."""
+    """Return the problem of an item, and when its work is retried automatically."""
     if item.problem is not None:
         return item.problem, None
     if troubled := list(filter(_has_problem, slots)):
