@@ -40,14 +40,15 @@ from enum import IntEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from holdfast.messages import format_message
+from holdfast.messages import format_message, make_cause_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-    from holdfast.engine import Ticket
+    from holdfast.engine import Fault, Ticket
 
+RESTORING = "being_restored"  # the problem of a base that is being restored
 RETRY_AFTER_SECONDS = 2  # by then a busy database or provider may be free
 
 
@@ -203,14 +204,21 @@ class UnknownEntity(NotFound):
 
 
 class BaseFailed(HoldfastError):
-    """The base accepts no documents until it is repaired. It can be deleted."""
+    """The base accepts no documents until it is repaired. It can be deleted.
+
+    The message contains the problem of the base. A base that is being restored has its own message, because it cannot
+    be repaired.
+    """
 
     code = "base_failed"
     http_status = HTTPStatus.CONFLICT
     exit_code = ExitCode.CONFLICT
 
-    def __init__(self, base: str, reason: str) -> None:
-        super().__init__(base=base, reason=reason)
+    def __init__(self, base: str, problem: Fault | WorkError) -> None:
+        if problem.code == RESTORING:
+            super().__init__(RESTORING, base=base)
+        else:
+            super().__init__(**{**make_cause_params(problem.code, problem.params), "base": base})
 
 
 class StateConflict(HoldfastError):

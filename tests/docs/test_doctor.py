@@ -26,7 +26,7 @@ def test_the_page_states_whether_a_finding_can_be_repaired(code: str) -> None:
 
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_every_message_contains_a_count_or_a_place(code: str) -> None:
-    said = format_message(f"finding.{code}", {"count": 3, "where": "vector of base 'shelf'"})
+    said = format_message(f"finding.{code}", {"count": 3, "kind": "vector", "base": "shelf"})
     assert "3 " in said or "vector of base 'shelf'" in said
 
 

@@ -27,14 +27,14 @@ from holdfast.bases import archives
 from holdfast.bases.archive_reader import ArchiveLimits
 from holdfast.bases.archive_writer import ArchiveWriter
 from holdfast.bases.archives import RestoreOptions
-from holdfast.bases.lifecycle import RESTORING
 from holdfast.catalog.repository import BaseSettings, ItemKind
 from holdfast.db.database import Database, Transaction
 from holdfast.documents.add import ITEMS_PER_TRANSACTION
 from holdfast.documents.requests import Action, AddOptions, Upload
+from holdfast.engine.problems import describe_fault
 from holdfast.engine.slot import Fault
 from holdfast.engine.states import Status
-from holdfast.errors import BadArchive, BadSettings, BaseFailed, NameTaken, StateConflict, UnknownBase
+from holdfast.errors import RESTORING, BadArchive, BadSettings, BaseFailed, NameTaken, StateConflict, UnknownBase
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
 from tests.support.audit import audit_quiet
@@ -530,12 +530,15 @@ def test_a_base_that_is_being_restored_refuses_other_operations_with_that_reason
         now = other.library.catalog.find_base("copy")
         assert now.problem is not None
         assert now.problem.code == RESTORING
-        with pytest.raises(BaseFailed, match="being restored"):
+        with pytest.raises(BaseFailed, match="Base 'copy' is being restored") as failed:
             other.library.adder.put(base, [Upload("mine.md", b"Mine.")])
-        with pytest.raises(StateConflict, match="being restored"):
-            other.library.bases.repair(base)
-        with pytest.raises(StateConflict, match="not whole"):
-            other.library.archives.export(base, io.BytesIO())
+        assert (failed.value.code, failed.value.subcode) == ("base_failed", RESTORING)
+        assert failed.value.params == {"base": "copy"}
+        for operation in (other.library.bases.repair, lambda one: other.library.archives.export(one, io.BytesIO())):
+            with pytest.raises(StateConflict, match="Base 'copy' is being restored") as refused:
+                operation(base)
+            assert refused.value.code == RESTORING
+        assert describe_fault(now.problem).message == str(refused.value)
         with pytest.raises(NameTaken):
             restored(other, archive)
         assert other.library.archives.clean_up_restores() == 0  # the process that restores it is alive
@@ -717,49 +720,204 @@ def swap(told: list[Json]) -> None:
     folder["parent"] = box["id"]
 
 
-HOSTILE: list[tuple[str, Callable[[dict[str, bytes]], Any], str]] = [
-    ("another byte", other_byte, "are not those that were packed"),
-    ("an entry outside", lambda e: e.update({"../../evil.txt": b"x"}), "which no archive of ours has"),
-    ("an absolute entry", lambda e: e.update({"/etc/evil": b"x"}), "which no archive of ours has"),
-    ("a blob outside", lambda e: e.update({"blobs/../../" + "a" * 64: b"x"}), "which no archive of ours has"),
-    ("no manifest", lambda e: e.pop("holdfast.json"), "no entry 'holdfast.json'"),
-    ("no tree", lambda e: e.pop("items.jsonl"), "no entry 'items.jsonl'"),
-    ("a newer format", manifest(lambda m: m.update(format=2)), "newer Holdfast"),
-    ("no format", manifest(lambda m: m.pop("format")), "'format' is a number"),
-    ("a manifest that is a list", lambda e: e.update({"holdfast.json": b"[]"}), "an object is missing"),
-    ("a manifest as deep as a well", lambda e: e.update({"holdfast.json": b"[" * 99_999}), "it is not JSON"),
-    ("a huge manifest", lambda e: e.update({"holdfast.json": b" " * (2 << 20)}), "too large"),
-    ("other counts", manifest(lambda m: m["counts"].update(memos=99)), "says that it has 99"),
-    ("settings of another kind", manifest(lambda m: m["base"]["settings"].update(chunk_size="9")), "'chunk_size'"),
-    ("languages that are no words", manifest(lambda m: m["base"]["settings"].update(languages=[["de"]])), "no text"),
-    ("settings that mean nothing", manifest(lambda m: m["base"]["settings"].update(indexes=[])), "without any index"),
-    ("settings that are no text", manifest(lambda m: m["base"]["settings"].update(tenant="\ud800")), "no text"),
-    ("another mode", manifest(lambda m: m["base"]["settings"].update(on_duplicate="shout")), "shout"),
-    ("a cut line", tail, "items.jsonl, line 5"),
-    ("a line less", fewer, "says that it has 5 items"),
-    ("a line that is no JSON", lambda e: e.update({"items.jsonl": b"{}\n{oops}\n"}), "items.jsonl, line 1"),
-    ("a number twice", item(lambda t: t[2].update(id=t[1]["id"])), "items.jsonl, line 3.*not larger"),
-    ("a container in itself", item(swap), "no container on a line before"),
-    ("a parent that is a file", item(lambda t: t[4].update(parent=t[0]["id"])), "no container on a line before"),
-    ("a parent that is nowhere", item(lambda t: t[4].update(parent=77)), "no container on a line before"),
-    ("a kind of its own", item(lambda t: t[0].update(kind="bomb")), "no kind of item"),
-    ("a name of nothing", item(lambda t: t[0].update(name=" ")), "needs a name"),
-    ("a name with half a character", item(lambda t: t[0].update(name="\ud83d")), "'name' is no text"),
-    ("a name with a zero", item(lambda t: t[0].update(name="a\0b")), "'name' is no text"),
-    ("a name twice", item(lambda t: t[1].update(name=t[0]["name"])), "twice in one place"),
-    ("a number that is none", item(lambda t: t[0].update(id=True)), "'id' is a number"),
-    ("a digest of its own", item(lambda t: t[0].update(digest="f" * 64)), "not in the archive"),
-    ("a digest that is a path", item(lambda t: t[0].update(digest="../../etc/passwd")), "is no digest"),
-    ("another size", item(lambda t: t[0].update(size=1)), "not 1 of them"),
-    ("metadata with a zero", item(lambda t: t[0].update(metadata={"a": "\0"})), "metadata"),
-    ("metadata that is no object", item(lambda t: t[0].update(metadata=[1])), "an object is missing"),
-    ("metadata that is no number", item(lambda t: t[0].update(metadata={"a": float("nan")})), "a number is no number"),
-    ("a schedule that never was", item(lambda t: t[0].update(every=0)), "'every' is a number"),
-    ("a problem without a name", item(lambda t: t[0].update(problem={})), "no code"),
-    ("an answer for nobody", memo(lambda t: t[0].update(item=1_000_000)), "not in it"),
-    ("an answer that is no bytes", memo(lambda t: t[0]["memos"][0].update(value="???")), "base64"),
-    ("an answer without a key", memo(lambda t: t[0]["memos"][0].update(key="k")), "no key"),
-    ("an answer without a chunk", memo(lambda t: t[0]["memos"][0].update(chunks=[])), "names no chunk"),
+HOSTILE: list[tuple[str, Callable[[dict[str, bytes]], Any], str, str]] = [
+    ("another byte", other_byte, "archive_hash", "do not match their SHA-256"),
+    (
+        "an entry outside",
+        lambda e: e.update({"../../evil.txt": b"x"}),
+        "archive_entry",
+        "'../../evil.txt' is not part of an archive",
+    ),
+    (
+        "an absolute entry",
+        lambda e: e.update({"/etc/evil": b"x"}),
+        "archive_entry",
+        "'/etc/evil' is not part of an archive",
+    ),
+    (
+        "a blob outside",
+        lambda e: e.update({"blobs/../../" + "a" * 64: b"x"}),
+        "archive_entry",
+        "is not part of an archive",
+    ),
+    ("no manifest", lambda e: e.pop("holdfast.json"), "archive_entry", "'holdfast.json' is missing"),
+    ("no tree", lambda e: e.pop("items.jsonl"), "archive_entry", "'items.jsonl' is missing"),
+    (
+        "a newer format",
+        manifest(lambda m: m.update(format=2)),
+        "archive_too_new",
+        "its format is 2, and this version reads formats up to 1",
+    ),
+    (
+        "no format",
+        manifest(lambda m: m.pop("format")),
+        "archive_field",
+        "'format' of 'holdfast.json' must be a whole number from 1",
+    ),
+    (
+        "a manifest that is a list",
+        lambda e: e.update({"holdfast.json": b"[]"}),
+        "archive_line",
+        "'holdfast.json' lacks an object",
+    ),
+    (
+        "a manifest as deep as a well",
+        lambda e: e.update({"holdfast.json": b"[" * 99_999}),
+        "archive_line",
+        "'holdfast.json' is not JSON",
+    ),
+    (
+        "a huge manifest",
+        lambda e: e.update({"holdfast.json": b" " * (2 << 20)}),
+        "archive_entry",
+        "'holdfast.json' is too large",
+    ),
+    (
+        "other counts",
+        manifest(lambda m: m["counts"].update(memos=99)),
+        "archive_answer_count",
+        "should contain 99 paid answers",
+    ),
+    (
+        "settings of another kind",
+        manifest(lambda m: m["base"]["settings"].update(chunk_size="9")),
+        "archive_setting",
+        "\"9\" is not a value of the setting 'chunk_size'",
+    ),
+    (
+        "languages that are no words",
+        manifest(lambda m: m["base"]["settings"].update(languages=[["de"]])),
+        "archive_field",
+        "'languages' of 'holdfast.json:settings' must be text",
+    ),
+    (
+        "settings that mean nothing",
+        manifest(lambda m: m["base"]["settings"].update(indexes=[])),
+        "archive_settings",
+        "A base needs at least one index",
+    ),
+    (
+        "settings that are no text",
+        manifest(lambda m: m["base"]["settings"].update(tenant="\ud800")),
+        "archive_field",
+        "'tenant' of 'holdfast.json:settings' must be text",
+    ),
+    (
+        "another mode",
+        manifest(lambda m: m["base"]["settings"].update(on_duplicate="shout")),
+        "archive_setting",
+        "\"shout\" is not a value of the setting 'on_duplicate'",
+    ),
+    ("a cut line", tail, "archive_line", "'items.jsonl:5' is cut off"),
+    ("a line less", fewer, "archive_item_count", "should contain 5 items and 3 documents, but it contains 4 and 2"),
+    (
+        "a line that is no JSON",
+        lambda e: e.update({"items.jsonl": b"{}\n{oops}\n"}),
+        "archive_line",
+        "'items.jsonl:1' has an unknown kind",
+    ),
+    (
+        "a number twice",
+        item(lambda t: t[2].update(id=t[1]["id"])),
+        "archive_line",
+        "'items.jsonl:3' has an id that is not larger",
+    ),
+    ("a container in itself", item(swap), "archive_line", "has a parent that is not a folder or sitemap before it"),
+    (
+        "a parent that is a file",
+        item(lambda t: t[4].update(parent=t[0]["id"])),
+        "archive_line",
+        "'items.jsonl:5' has a parent that is not a folder",
+    ),
+    (
+        "a parent that is nowhere",
+        item(lambda t: t[4].update(parent=77)),
+        "archive_line",
+        "'items.jsonl:5' has a parent that is not a folder",
+    ),
+    ("a kind of its own", item(lambda t: t[0].update(kind="bomb")), "archive_line", "has an unknown kind"),
+    ("a name of nothing", item(lambda t: t[0].update(name=" ")), "archive_line", "has no name"),
+    (
+        "a name with half a character",
+        item(lambda t: t[0].update(name="\ud83d")),
+        "archive_field",
+        "'name' of 'items.jsonl:1' must be text",
+    ),
+    (
+        "a name with a zero",
+        item(lambda t: t[0].update(name="a\0b")),
+        "archive_field",
+        "'name' of 'items.jsonl:1' must be text",
+    ),
+    (
+        "a name twice",
+        item(lambda t: t[1].update(name=t[0]["name"])),
+        "archive_name_twice",
+        "'1.md' twice in the same folder",
+    ),
+    (
+        "a number that is none",
+        item(lambda t: t[0].update(id=True)),
+        "archive_field",
+        "'id' of 'items.jsonl:1' must be a whole number from 1",
+    ),
+    (
+        "a digest of its own",
+        item(lambda t: t[0].update(digest="f" * 64)),
+        "archive_line",
+        "bytes are missing or have another size",
+    ),
+    (
+        "a digest that is a path",
+        item(lambda t: t[0].update(digest="../../etc/passwd")),
+        "archive_line",
+        "has a digest that is not a SHA-256",
+    ),
+    ("another size", item(lambda t: t[0].update(size=1)), "archive_line", "bytes are missing or have another size"),
+    (
+        "metadata with a zero",
+        item(lambda t: t[0].update(metadata={"a": "\0"})),
+        "archive_line",
+        "has metadata that cannot be stored",
+    ),
+    ("metadata that is no object", item(lambda t: t[0].update(metadata=[1])), "archive_line", "lacks an object"),
+    (
+        "metadata that is no number",
+        item(lambda t: t[0].update(metadata={"a": float("nan")})),
+        "archive_line",
+        "contains a number that is infinite or undefined",
+    ),
+    (
+        "a schedule that never was",
+        item(lambda t: t[0].update(every=0)),
+        "archive_field",
+        "'every' of 'items.jsonl:1' must be a whole number from 1",
+    ),
+    (
+        "a problem without a name",
+        item(lambda t: t[0].update(problem={})),
+        "archive_line",
+        "has a problem without a code",
+    ),
+    (
+        "an answer for nobody",
+        memo(lambda t: t[0].update(item=1_000_000)),
+        "archive_answer_item",
+        "item 1000000, which it does not contain",
+    ),
+    (
+        "an answer that is no bytes",
+        memo(lambda t: t[0]["memos"][0].update(value="???")),
+        "archive_line",
+        "has a paid answer that is not base64",
+    ),
+    (
+        "an answer without a key",
+        memo(lambda t: t[0]["memos"][0].update(key="k")),
+        "archive_line",
+        "has a paid answer without a key",
+    ),
+    ("an answer without a chunk", memo(lambda t: t[0]["memos"][0].update(chunks=[])), "archive_line", "without chunks"),
 ]
 
 
@@ -777,15 +935,18 @@ def whole(make: Make, provider: OpenAIProvider) -> dict[str, bytes]:
     return zipped(packed(rig))
 
 
-@pytest.mark.parametrize(("what", "change", "sentence"), HOSTILE, ids=[one[0] for one in HOSTILE])
+@pytest.mark.parametrize(("change", "code", "sentence"), [one[1:] for one in HOSTILE], ids=[one[0] for one in HOSTILE])
 def test_a_bad_archive_is_refused_with_a_reason_and_nothing_is_left(
-    make: Make, whole: dict[str, bytes], what: str, change: Callable[[dict[str, bytes]], Any], sentence: str
+    make: Make, whole: dict[str, bytes], change: Callable[[dict[str, bytes]], Any], code: str, sentence: str
 ) -> None:
     rig = make("sqlite", **PLAIN)
     good = rezipped(whole)
     change(whole)
-    with pytest.raises(BadArchive, match=sentence):
+    with pytest.raises(BadArchive) as refused:
         restored(rig, rezipped(whole))
+    assert (refused.value.code, refused.value.subcode) == ("bad_request", code)
+    assert sentence in str(refused.value)
+    assert "Nothing was restored." in str(refused.value)
     assert_nothing(rig)
     assert restored(rig, good).documents == 3  # proves that the change alone caused the refusal
 
@@ -800,7 +961,7 @@ def test_a_truncated_archive_is_refused_wherever_it_ends(make: Make, whole: dict
     name = next(name for name in whole if name.startswith("blobs/"))
     where = good.index(whole[name])
     for damage in (good[:where] + b"\0" * 9 + good[where + 9 :], good[:where] + good[where + 9 :]):
-        with pytest.raises(BadArchive, match=r"damaged|not those that were packed"):
+        with pytest.raises(BadArchive, match="The archive is damaged"):
             restored(rig, damage)
     assert_nothing(rig)
 
@@ -812,7 +973,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(make: Make, whole: dict[str
     archive = rezipped(whole, zipfile.ZIP_DEFLATED)
     tracemalloc.start()
     try:
-        with pytest.raises(BadArchive, match="100 times as large"):
+        with pytest.raises(BadArchive, match="more than 100 times its size"):
             restored(rig, archive)
         assert tracemalloc.get_traced_memory()[1] < 5_000_000
     finally:
@@ -825,9 +986,9 @@ def test_an_archive_that_exceeds_a_limit_is_refused(make: Make, whole: dict[str,
     archive = rezipped(whole)
     for limits, sentence in (
         (ArchiveLimits(entries=3), "directory is larger|entries"),
-        (ArchiveLimits(entries=5), "6 entries"),
+        (ArchiveLimits(entries=5), "has 6 entries, at most 5"),
         (ArchiveLimits(bytes=200), "more than 200 bytes"),
-        (ArchiveLimits(line=100), "line 1.*longer than 100"),
+        (ArchiveLimits(line=100), "'items.jsonl:1' is longer than 100 bytes"),
     ):
         with pytest.raises(BadArchive, match=sentence):
             restored(rig, archive, limits=limits)
@@ -839,7 +1000,7 @@ def test_a_duplicate_entry_is_refused(make: Make, whole: dict[str, bytes]) -> No
     target = io.BytesIO(rezipped(whole))
     with zipfile.ZipFile(target, "a") as file, pytest.warns(UserWarning, match="Duplicate"):
         file.writestr("items.jsonl", b"")
-    with pytest.raises(BadArchive, match="twice"):
+    with pytest.raises(BadArchive, match=r"the entry 'items\.jsonl' occurs twice"):
         restored(rig, target.getvalue())
     assert_nothing(rig)
 
@@ -854,7 +1015,7 @@ def test_overlapping_entries_are_refused(make: Make, whole: dict[str, bytes]) ->
         again.filename = f"blobs/{'a' * 64}"
         file.filelist.append(again)
         file._didModify = True  # type: ignore[attr-defined]
-    with pytest.raises(BadArchive, match="lie over each other"):
+    with pytest.raises(BadArchive, match="its entries overlap"):
         restored(rig, target.getvalue())
     assert_nothing(rig)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -438,15 +439,15 @@ def test_default_settings_produce_the_same_recipes_as_before(
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"embedding": "cloud"}, "embeds by auto or offline, not by 'cloud'"),
-        ({"chat": "off"}, "auto or none, not 'off'"),
-        ({"languages": ["de", "jp"]}, "no language 'jp'"),
-        ({"languages": ["DE"]}, "no language 'DE'"),
-        ({"languages": "german"}, "no language 'g'"),
+        ({"embedding": "cloud"}, "'cloud' is not a value of the setting 'embedding'. Choose from: auto, offline"),
+        ({"chat": "off"}, "'off' is not a value of the setting 'chat'. Choose from: auto, none"),
+        ({"languages": ["de", "jp"]}, "The language 'jp' is not supported"),
+        ({"languages": ["DE"]}, "The language 'DE' is not supported"),
+        ({"languages": "german"}, "The language 'g' is not supported"),
     ],
 )
 def test_an_unknown_provider_or_language_is_refused_with_a_reason(settings: dict[str, Any], why: str) -> None:
-    with pytest.raises(BadSettings, match=why):
+    with pytest.raises(BadSettings, match=re.escape(why)):
         replace_settings(BaseSettings(), settings)
 
 

@@ -21,6 +21,7 @@ from holdfast.documents.requests import Action, AddOptions, Upload
 from holdfast.documents.selection import lock_open_base
 from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.problems import describe_fault
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.engine.store.base import LARGEST_BATCH, Release
 from holdfast.errors import BadRequest, BadSettings, BaseFailed, NameTaken, Permanent, StoreUnavailable, UnknownBase
@@ -177,8 +178,10 @@ def at_once(*works: Callable[[], object]) -> list[object]:
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 201, "a\0b", "half \ud800"])
 def test_an_invalid_name_is_refused(rig: Rig, name: str) -> None:
-    with pytest.raises(BadRequest, match="1 to 200"):
+    with pytest.raises(BadRequest, match="1 to 200") as refused:
         bases(rig).create(name)
+    assert refused.value.subcode == "base_name"
+    str(refused.value).encode()  # broken characters of the name are replaced
     with pytest.raises(BadRequest, match="1 to 200"):
         bases(rig).rename(rig.base, name)
     with pytest.raises(UnknownBase):
@@ -679,6 +682,7 @@ def test_a_base_failure_ends_the_rollout_and_a_repair_completes_it(rig: Rig, emb
     rig.library.catalog.fail_base(rig.base.key, Permanent("model_unknown", "The model is gone."))
     rig.work()
     assert (rollout(rig).state, rollout(rig).error_code) == (SlotState.FAILED, "base_not_usable")
+    assert "because base 'shelf' has failed or was deleted" in describe_fault(rollout(rig).error).message
     bases(rig).repair(rig.base)
     rig.work()
     assert {specs(rig, name)["content"] for name in ("a.md", "b.md")} == {'{"overlap": 0, "size": 96, "version": 2}'}

@@ -235,7 +235,7 @@ def test_invalid_bulk_operations_are_refused(rig: Rig, documents: LocalDocuments
     for nothing in (None, ""):
         with pytest.raises(BadRequest, match="clear"):
             documents.matching("shelf", "delete", text=nothing, dry_run=True)
-    with pytest.raises(BadRequest, match="tried again"):
+    with pytest.raises(BadRequest, match="Only the action 'retry'"):
         documents.matching("shelf", "reindex", deleting=True)
     with pytest.raises(BadRequest, match="explode"):
         documents.matching("shelf", "explode")

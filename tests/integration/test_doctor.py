@@ -23,7 +23,7 @@ from holdfast.doctor import check_slots as checking_slots
 from holdfast.doctor import report as findings
 from holdfast.doctor.check_items import FileChecks
 from holdfast.doctor.check_rows import RowChecks
-from holdfast.doctor.report import NOT_FIXABLE, Issue
+from holdfast.doctor.report import NOT_FIXABLE, Issue, Place
 from holdfast.documents.remove import DocumentRemover
 from holdfast.documents.requests import AddOptions, Upload
 from holdfast.engine.problems import format_wait_reason
@@ -964,7 +964,7 @@ def test_a_repair_checks_again_and_changes_nothing_that_is_correct_by_then(rig: 
     before = {table: rig.count(table) for table in tables}
     checks = {check.code: check for check in rig.library.doctor._checks(deep=False)}
     for code, key in keys.items():
-        checks[code].repair([Issue("", "", key)])
+        checks[code].repair([Issue(Place(""), "", key)])
         assert {table: rig.count(table) for table in tables} == before, code
     assert rig.library.blobs.written_at(blob) is not None
     change(rig, "DELETE FROM library_missing")

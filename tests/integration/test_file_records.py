@@ -227,8 +227,9 @@ def test_an_expired_upload_is_refused_and_can_be_repeated(
 
     with monkeypatch.context() as patch:
         patch.setattr(rig.store, "admit_with", late)
-        with pytest.raises(StoreError, match="add the file again"):
+        with pytest.raises(StoreError, match=r"no data for more than 120 seconds.*Add the file again") as refused:
             rig.put("whales.md", WHALES)
+    assert (refused.value.code, refused.value.subcode) == ("database_failed", "upload_expired")
     assert files(rig) == []
     assert settled(rig)
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS

@@ -254,7 +254,7 @@ def test_a_failed_base_refuses_new_documents_but_allows_deletes(rig: Rig) -> Non
     reply = add(rig, "whales.md", WHALES)
     rig.work()
     fail(rig)
-    with pytest.raises(BaseFailed, match=r"The model is gone\."):
+    with pytest.raises(BaseFailed, match=r"Base 'shelf' has failed: The model is gone\. Repair or delete the base\."):
         add(rig, "stones.md", STONES)
     assert reply.item is not None
     with pytest.raises(BaseFailed):
@@ -273,7 +273,7 @@ def test_adding_to_a_deleted_base_a_deleted_folder_or_a_file_is_refused(rig: Rig
         add(rig, "whales.md", WHALES, parent=docs)
     file = add(rig, "whales.md", WHALES).item
     assert file is not None
-    with pytest.raises(BadRequest, match="only a folder"):
+    with pytest.raises(BadRequest, match=r"'whales\.md' cannot contain documents"):
         add(rig, "stones.md", STONES, parent=file)
     rig.store.database.write(lambda tx: tx.run_sql("UPDATE library_bases SET deleting = 1"), durable=True)
     with pytest.raises(UnknownBase):
@@ -480,13 +480,13 @@ def test_chunks_are_refused_while_an_item_is_incomplete_or_a_delete_runs_below_i
     docs = folder(rig, "docs")
     one = add(rig, "whales.md", WHALES, parent=docs).item
     assert one is not None
-    with pytest.raises(StateConflict, match="queued"):
+    with pytest.raises(StateConflict, match=r"'whales\.md' cannot be listed, because its status is queued"):
         rig.library.items.chunks(rig.base, one)
     add(rig, "stones.md", STONES, parent=docs)
     rig.work()
     assert len(rig.library.items.chunks(rig.base, docs)) == 2
     rig.library.remover.delete(rig.base, [one])
-    with pytest.raises(StateConflict, match="being deleted"):
+    with pytest.raises(StateConflict, match="A document in 'docs' is being deleted"):
         rig.library.items.chunks(rig.base, docs)
     with pytest.raises(UnknownItem):
         rig.library.items.chunks(rig.base, one)

@@ -121,7 +121,7 @@ def test_an_upload_whose_file_was_swept_is_refused_and_can_be_repeated(
 
     with monkeypatch.context() as patch:
         patch.setattr(rig.store, "admit_with", late)
-        with pytest.raises(StoreError, match="add the file again"):
+        with pytest.raises(StoreError, match="Add the file again"):
             rig.put("whales.md", WHALES)
     assert (files(rig), Manifest(rig).blobs) == ([], [])
     assert rig.index("whales.md", WHALES).status is Status.SUCCESS

@@ -387,7 +387,7 @@ def test_a_sitemap_becomes_pages_and_a_refresh_follows_its_changes(rig: Rig) -> 
 
 def test_an_uploaded_document_cannot_be_refreshed(rig: Rig) -> None:
     rig.put("note.md", "krill")
-    with pytest.raises(BadRequest, match="was uploaded"):
+    with pytest.raises(BadRequest, match=r"'note\.md' was uploaded"):
         rig.library.operations.refresh(rig.base, [rig.library.items.find(rig.base, "note.md").id])
 
 

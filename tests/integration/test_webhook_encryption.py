@@ -126,18 +126,19 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_key_file(process: Process
 def test_the_error_names_a_key_file_that_cannot_be_written(store: SqlStore, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, where the home folder should be")
     process = Process(store, tmp_path / "home")
-    with pytest.raises(BadSecretKey, match=f"cannot be (written to|read from) {tmp_path}") as refused:
+    with pytest.raises(BadSecretKey, match=f"cannot be read from '{tmp_path}") as refused:
         process.webhooks.create("http://127.0.0.1/", ["*"])
-    assert refused.value.subcode == "secret_key_missing"
+    assert (refused.value.code, refused.value.subcode) == ("secret_key", "secret_key_unreadable")
     assert process.stored() == []
 
 
 def test_the_error_names_an_empty_key_file(process: Process, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / KEY_FILE).touch()
-    with pytest.raises(BadSecretKey, match="There is no key in") as refused:
+    with pytest.raises(BadSecretKey, match="contains no key") as refused:
         process.webhooks.create("http://127.0.0.1/", ["*"])
-    assert refused.value.subcode == "secret_key_missing"
+    assert refused.value.subcode == "secret_key_empty"
+    assert refused.value.params == {"path": str(tmp_path / "home" / KEY_FILE)}
     assert [path.name for path in (tmp_path / "home").iterdir()] == [KEY_FILE]
 
 
@@ -188,8 +189,10 @@ def test_with_a_missing_or_wrong_key_nothing_is_written_or_sent(
 
 
 def test_a_short_key_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadSettings, match="at least 32 characters"):
+    with pytest.raises(BadSettings, match="at least 32 characters") as refused:
         SecretCipher("short", tmp_path)
+    assert refused.value.subcode == "secret_key_short"
+    assert "'short'" not in str(refused.value)
 
 
 def test_secrets_stored_as_plain_text_still_sign_and_are_encrypted(process: Process, receiver: Receiver) -> None:

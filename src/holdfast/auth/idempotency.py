@@ -1,9 +1,10 @@
 """Stored responses of requests that are repeated with the same `Idempotency-Key`.
 
-The first request does the work; later ones get its stored response, or learn that it is running. If the first process
+The first request does the work. Later ones get its stored response, or `InFlight` while it runs. If the first process
 dies, its lease expires after `LEASE` and the next request starts again with a higher fence. A late process cannot store
 a response then, because its fence is too low. All times are those of the database.
 
+Example:
     match store.begin(caller, key, fingerprint):
         case FirstRequest() as first: store.finish(first, do_the_work())
         case Replay(response=response): return response
@@ -136,6 +137,4 @@ def _classify_stored(row: tuple[Any, ...], fingerprint: str) -> BeginResult:
 
 def _check_key(key: str) -> None:
     if not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
-        raise BadRequest(
-            f"An Idempotency-Key has 1 to {MAX_KEY_LENGTH} printable ASCII characters; a UUID is a good one."
-        )
+        raise BadRequest("bad_idempotency_key", longest=MAX_KEY_LENGTH)

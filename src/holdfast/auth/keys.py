@@ -66,16 +66,9 @@ class KeyRepository:
     ) -> tuple[StoredKey, str]:
         """Create a key; return it with its secret, which cannot be read again."""
         if not name.strip() or len(name) > MAX_NAME_LENGTH:
-            raise BadRequest(
-                "key_name",
-                f"A key has a name of 1 to {MAX_NAME_LENGTH} characters, so that people know whose it is.",
-                longest=MAX_NAME_LENGTH,
-            )
+            raise BadRequest("key_name", longest=MAX_NAME_LENGTH)
         if bases is not None and not bases:
-            raise BadRequest(
-                "key_without_base",
-                "A key for no base opens nothing; name at least one base, or none of them to mean all.",
-            )
+            raise BadRequest("key_without_base")
         shown = secrets.token_urlsafe(SECRET_BYTES)
         secret = PREFIX + shown
         rows = self._database.write(

@@ -23,7 +23,7 @@ _ALLOWED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sends a request. `bases` are ids; None means all bases, also future ones."""
+    """The sender of a request. `bases` are ids; None means all bases, also future ones."""
 
     key_id: int | None  # None: no key is needed
     name: str

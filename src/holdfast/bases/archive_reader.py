@@ -19,12 +19,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.bases.archive_writer import BLOBS, FORMAT, ITEMS, MANIFEST, MAX_COMPRESSION_RATIO, MEMOS
-from holdfast.catalog import CONTAINERS, BaseSettings, ItemKind
+from holdfast.catalog import CONTAINERS, BaseSettings, ItemKind, OnDuplicate
 from holdfast.documents import LONGEST_NAME
 from holdfast.engine import Fault
 from holdfast.engine.store import make_storable
 from holdfast.errors import BadArchive, BadSettings
 from holdfast.llm import RestoredAnswer
+from holdfast.messages import make_cause_params
 from holdfast.wellformed import MAX_STORED_DEPTH, find_json_flaw
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ArchiveReader:
         self._limits = limits
         self._size = file.seek(0, 2)
         file.seek(0)
-        with _reporting_damage("The file"):
+        with _reporting_damage():
             self._zip = zipfile.ZipFile(_BoundedFile(file, self._size, limits.entries * ENTRY_LENGTH))
         self._entries = self._checked()
 
@@ -99,40 +100,37 @@ class ArchiveReader:
         for entry in self._zip.infolist():
             name = entry.orig_filename
             if name not in REQUIRED_ENTRIES and not BLOB.fullmatch(name):
-                _refuse(f"It has an entry {name[:100]!r}, which no archive of ours has.")
+                raise BadArchive("archive_entry", entry=name[:100], why="archive_entry_unknown")
             if name in found:
-                _refuse(f"It has the entry {name!r} twice.")
+                raise BadArchive("archive_entry", entry=name, why="archive_entry_twice")
             if entry.flag_bits & ENCRYPTED or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                _refuse(f"The entry {name!r} is encrypted, or packed in a way that we do not use.")
+                raise BadArchive("archive_entry", entry=name, why="archive_entry_packed")
             if entry.file_size > entry.compress_size * self._limits.compression_ratio:
-                _refuse(f"The entry {name!r} would become more than {self._limits.compression_ratio} times as large.")
+                raise BadArchive("archive_expands", entry=name, ratio=self._limits.compression_ratio)
             found[name] = entry
         if len(found) > self._limits.entries:
-            _refuse(f"It has {len(found)} entries, and {self._limits.entries} is the most.")
+            raise BadArchive("archive_too_many_entries", count=len(found), most=self._limits.entries)
         if sum(entry.compress_size for entry in found.values()) > self._size:
-            _refuse("Its entries lie over each other.")
+            raise BadArchive("archive_overlapping")
         if missing := sorted(REQUIRED_ENTRIES - found.keys()):
-            _refuse(f"It has no entry {missing[0]!r}.")
+            raise BadArchive("archive_entry", entry=missing[0], why="archive_entry_missing")
         return found
 
     def manifest(self) -> Manifest:
         """Read the manifest; raise `BadArchive` for the format of a newer version."""
         if self._entries[MANIFEST].file_size > self._limits.manifest:
-            _refuse(f"{MANIFEST!r} is too large.")
+            raise BadArchive("archive_entry", entry=MANIFEST, why="archive_entry_large")
         with _reporting_damage(MANIFEST):
             values = _object(_parsed(self._zip.read(MANIFEST), MANIFEST), MANIFEST)
         number = _number(values, "format", MANIFEST, least=1)
         if number > FORMAT:
-            raise BadArchive(
-                f"This archive was made by a newer Holdfast (format {number}, this version knows {FORMAT}). Nothing "
-                "was restored; install that version or a newer one."
-            )
-        base = _object(values.get("base"), f"{MANIFEST}, base")
-        counts = _object(values.get("counts"), f"{MANIFEST}, counts")
+            raise BadArchive("archive_too_new", format=number, known=FORMAT)
+        base = _object(values.get("base"), f"{MANIFEST}:base")
+        counts = _object(values.get("counts"), f"{MANIFEST}:counts")
         return Manifest(
             _text(base, "name", MANIFEST) or "",
-            _settings(_object(base.get("settings"), f"{MANIFEST}, settings")),
-            *(_number(counts, name, f"{MANIFEST}, counts") for name in ("items", "documents", "memos")),
+            _settings(_object(base.get("settings"), f"{MANIFEST}:settings")),
+            *(_number(counts, name, f"{MANIFEST}:counts") for name in ("items", "documents", "memos")),
         )
 
     def items(self) -> Iterator[ArchivedItem]:
@@ -142,11 +140,11 @@ class ArchiveReader:
             item = self._item(values, where)
             total += item.size
             if item.id <= last:
-                _refuse(f"{where}: its number {item.id} is not larger than that of the line before.")
+                raise BadArchive("archive_line", place=where, why="archive_id_order")
             if item.parent and item.parent not in containers:
-                _refuse(f"{where}: it stands in {item.parent}, which is no container on a line before.")
+                raise BadArchive("archive_line", place=where, why="archive_no_parent")
             if total > self._limits.bytes:
-                _refuse(f"{where}: up to here its documents have more than {self._limits.bytes} bytes.")
+                raise BadArchive("archive_too_large", largest=self._limits.bytes)
             if item.kind in CONTAINERS:
                 containers.add(item.id)
             last = item.id
@@ -155,16 +153,16 @@ class ArchiveReader:
     def _item(self, values: dict[str, Any], where: str) -> ArchivedItem:
         name, kind = _text(values, "name", where) or "", _text(values, "kind", where)
         if kind not in set(ItemKind):
-            _refuse(f"{where}: {str(kind)[:100]!r} is no kind of item.")
+            raise BadArchive("archive_line", place=where, why="archive_kind")
         if not name.strip() or len(name) > LONGEST_NAME:
-            _refuse(f"{where}: an item needs a name of 1 to {LONGEST_NAME} characters.")
+            raise BadArchive("archive_line", place=where, why="archive_name")
         digest = _text(values, "digest", where)
         if digest is not None and not HEX.fullmatch(digest):
-            _refuse(f"{where}: {digest[:100]!r} is no digest.")
+            raise BadArchive("archive_line", place=where, why="archive_digest")
         size = _number(values, "size", where) if digest else 0
         entry = self._entries.get(f"{BLOBS}{digest}")
         if digest and (entry is None or entry.file_size != size):
-            _refuse(f"{where}: its bytes are not in the archive, or not {size} of them.")
+            raise BadArchive("archive_line", place=where, why="archive_no_bytes")
         return ArchivedItem(
             id=_number(values, "id", where, least=1),
             parent=_number(values, "parent", where) if "parent" in values else 0,
@@ -192,11 +190,11 @@ class ArchiveReader:
             number = 0
             while line := file.readline(self._limits.line + 1):
                 number += 1
-                where = f"{name}, line {number}"
+                where = f"{name}:{number}"
                 if len(line) > self._limits.line:
-                    _refuse(f"{where}: it is longer than {self._limits.line} bytes.")
+                    raise BadArchive("archive_line_long", place=where, longest=self._limits.line)
                 if not line.endswith(b"\n"):
-                    _refuse(f"{where}: it has no end.")
+                    raise BadArchive("archive_line", place=where, why="archive_line_cut")
                 yield where, _object(_parsed(line, where), where)
 
     @contextmanager
@@ -222,7 +220,7 @@ class VerifiedBytes:
             block = self._file.read(size)
         self._digest.update(block)
         if not block and self._digest.hexdigest() != self._wanted:
-            _refuse(f"The bytes of {BLOBS}{self._wanted} are not those that were packed.")
+            raise BadArchive("archive_hash", entry=f"{BLOBS}{self._wanted}")
         return block
 
 
@@ -236,7 +234,7 @@ class _BoundedFile:
 
     def read(self, size: int = -1, /) -> bytes:
         if size > self._most:
-            _refuse("Its directory is larger than that of any archive.")
+            raise BadArchive("archive_directory_large")
         there = self._size - self._file.tell()  # a larger read would allocate that much memory
         return self._file.read(max(0, min(there, self._most if size < 0 else size)))
 
@@ -248,15 +246,15 @@ def _parse_paid_answer(item: int, values: dict[str, Any], where: str) -> Restore
     key = _text(values, "key", where) or ""
     chunks = _list(values, "chunks", where)
     if not HEX.fullmatch(key) or not chunks or not all(isinstance(one, str) and CHUNK.fullmatch(one) for one in chunks):
-        _refuse(f"{where}: a paid answer has no key, or names no chunk.")
+        raise BadArchive("archive_line", place=where, why="archive_answer_key")
     if "value" not in values:
         return RestoredAnswer(item, chunks, key, None, joint=False, tokens_in=0, tokens_out=0)
     try:
         value = b64decode(_text(values, "value", where) or "", validate=True)
     except (binascii.Error, ValueError):
-        _refuse(f"{where}: a paid answer is not written as base64.")
+        raise BadArchive("archive_line", place=where, why="archive_base64") from None
     if not isinstance(values.get("joint"), bool):
-        _refuse(f"{where}: 'joint' is true or false.")
+        raise BadArchive("archive_field", place=where, field="joint", why="archive_boolean")
     return RestoredAnswer(
         item,
         chunks,
@@ -276,22 +274,22 @@ def _settings(values: dict[str, Any]) -> BaseSettings:
         like = usual[name]
         fits = (int, str, type(None)) if like is None else (int, float) if isinstance(like, float) else (type(like),)
         if type(value) not in fits:
-            _refuse(f"{MANIFEST}: the setting {name!r} is not {json.dumps(value)[:100]}.")
-    lists = [one for name in ("indexes", "languages") for one in known.get(name, [])]
-    texts = [*lists, *(value for value in known.values() if isinstance(value, str))]
-    if not all(isinstance(one, str) and make_storable(one) == one for one in texts):
-        _refuse(f"{MANIFEST}: a setting is no text that can be kept.")
+            raise BadArchive("archive_setting", setting=name, value=json.dumps(value)[:100])
+        texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+        if not all(isinstance(one, str) and make_storable(one) == one for one in texts):
+            raise BadArchive("archive_field", place=f"{MANIFEST}:settings", field=name, why="archive_text")
+    if known.get("on_duplicate", OnDuplicate.REJECT) not in set(OnDuplicate):
+        raise BadArchive("archive_setting", setting="on_duplicate", value=json.dumps(known["on_duplicate"])[:100])
     try:
         return BaseSettings.from_json(json.dumps(usual | known))
-    except (BadSettings, ValueError) as error:
-        raise BadArchive(f"The settings of the archive cannot be used. {error} Nothing was restored.") from error
+    except BadSettings as error:
+        raise BadArchive("archive_settings", **make_cause_params(error.subcode, error.params)) from error
 
 
 def _metadata(values: dict[str, Any], where: str) -> Mapping[str, Any]:
     metadata = _object(values.get("metadata", {}), where)
-    flaw = find_json_flaw(metadata, deepest=MAX_STORED_DEPTH)
-    if flaw is not None:
-        _refuse(f"{where}: its metadata cannot be stored and shown ({flaw.kind}).")
+    if find_json_flaw(metadata, deepest=MAX_STORED_DEPTH) is not None:
+        raise BadArchive("archive_line", place=where, why="archive_metadata")
     return metadata
 
 
@@ -302,26 +300,29 @@ def _problem(values: dict[str, Any], where: str) -> Fault | None:
     params = _object(problem.get("params", {}), where)
     code = _text(problem, "code", where)
     if not code or "code" in params:
-        _refuse(f"{where}: its problem has no code.")
+        raise BadArchive("archive_line", place=where, why="archive_problem")
     return Fault(code, {name: _text(params, name, where) or "" for name in params})
 
 
 def _parsed(text: bytes, where: str) -> Any:
+    def refuse_constant(_: str) -> NoReturn:
+        raise BadArchive("archive_line", place=where, why="archive_not_finite")
+
     try:
-        return json.loads(text, parse_constant=lambda _: _refuse(f"{where}: a number is no number."))
+        return json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
-        _refuse(f"{where}: it is not JSON.")
+        raise BadArchive("archive_line", place=where, why="archive_not_json") from None
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        _refuse(f"{where}: an object is missing.")
+        raise BadArchive("archive_line", place=where, why="archive_no_object")
     return value
 
 
 def _list(values: dict[str, Any], name: str, where: str) -> list[Any]:
     if not isinstance(values.get(name), list):
-        _refuse(f"{where}: {name!r} is a list.")
+        raise BadArchive("archive_field", place=where, field=name, why="archive_list")
     return list(values[name])
 
 
@@ -329,27 +330,24 @@ def _text(values: dict[str, Any], name: str, where: str) -> str | None:
     """Return a text that both databases store unchanged; None if it is absent."""
     value = values.get(name)
     if value is not None and (not isinstance(value, str) or make_storable(value) != value):
-        _refuse(f"{where}: {name!r} is no text that can be kept.")
+        raise BadArchive("archive_field", place=where, field=name, why="archive_text")
     return value
 
 
 def _number(values: dict[str, Any], name: str, where: str, *, least: int = 0) -> int:
     value = values.get(name)
     if type(value) is not int or not least <= value < LARGEST_NUMBER:
-        _refuse(f"{where}: {name!r} is a number from {least} on.")
+        why = "archive_from_one" if least else "archive_from_zero"
+        raise BadArchive("archive_field", place=where, field=name, why=why)
     return int(value)
 
 
 @contextmanager
-def _reporting_damage(where: str) -> Iterator[None]:
-    """Translate errors of a damaged file, naming the damaged part."""
+def _reporting_damage(entry: str = "") -> Iterator[None]:
+    """Turn errors of a damaged file into `BadArchive`, which names the damaged entry if it is known."""
     try:
         yield
     except DAMAGED_FILE_ERRORS as error:
-        raise BadArchive(
-            f"This is no archive, or it is cut off or damaged: {where} cannot be read ({error}). Nothing was restored."
-        ) from error
-
-
-def _refuse(sentence: str) -> NoReturn:
-    raise BadArchive(f"This archive cannot be restored, nothing of it is kept. {sentence}")
+        if entry:
+            raise BadArchive("archive_part_unreadable", entry=entry, detail=error) from error
+        raise BadArchive("archive_unreadable", detail=error) from error

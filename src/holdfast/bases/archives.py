@@ -21,14 +21,13 @@ from holdfast.bases import archive_statements as sql
 from holdfast.bases import statements as base_statements
 from holdfast.bases.archive_reader import ArchiveLimits, ArchiveReader
 from holdfast.bases.archive_writer import ArchiveWriter
-from holdfast.bases.lifecycle import RESTORING
 from holdfast.catalog import BLOCK_BYTES, OnDuplicate, base_event, base_from_row
 from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
 from holdfast.documents import ITEMS_PER_TRANSACTION, AddOptions, Upload, admit_live_requests, lock_open_base
 from holdfast.engine import Fault, Operation, Request, Verdict
 from holdfast.engine.liveness import known_dead, make_holder_name
 from holdfast.engine.store import LARGEST_BATCH, record_events
-from holdfast.errors import BadArchive, HoldfastError, StateConflict, UnknownBase
+from holdfast.errors import RESTORING, BadArchive, HoldfastError, StateConflict, UnknownBase
 from holdfast.llm import RestoredAnswer, resolve_holds, store_restored_answers
 from holdfast.url_secrets import mask_secrets
 from holdfast.wellformed import to_nfc
@@ -86,13 +85,13 @@ class Archives:
     def export(self, base: Base, target: Path | BinaryIO, *, memos: bool = True) -> ArchiveCounts:
         """Write a base into a file or a writable stream.
 
-        Each item is written as it is when its turn comes; items deleted before are left out. A file appears only when
-        it is complete.
+        Each item is written in its state at that moment; items deleted before are left out. A file gets its name only
+        when it is complete.
         """
         store, blobs, _, bases, _, version = self._dependencies
         now = bases.read(base)
         if now.problem is not None and now.problem.code == RESTORING:
-            raise StateConflict(RESTORING, f"{now.name!r} is not whole. {now.problem.params['message']}")
+            raise StateConflict(RESTORING, base=now.name)
         place = f"{target}, {IN_TEMPORARY_FOLDER}" if isinstance(target, Path) else IN_TEMPORARY_FOLDER
         with reporting_full_disk(place), _open_target(target) as file:
             counted = _CountingWriter(file)
@@ -109,7 +108,8 @@ class Archives:
         chosen = options or RestoreOptions()
         with _opened(archive) as file, ArchiveReader(file, chosen.limits) as reader:
             manifest = reader.manifest()
-            base = self._dependencies.bases.create(name or manifest.name, manifest.settings, _being_restored())
+            problem = Fault(RESTORING, {"base": name or manifest.name, "holder": make_holder_name()})
+            base = self._dependencies.bases.create(name or manifest.name, manifest.settings, problem)
             try:
                 return _Restore(self._dependencies, reader, manifest, base, chosen).run()
             except BaseException as error:
@@ -121,9 +121,9 @@ class Archives:
         try:
             self._dependencies.bases.delete(base)
         except UnknownBase:
-            error.add_note(f"Somebody deleted the base {base.name!r} while it was being restored.")
+            error.add_note(f"Base {base.name!r} was deleted while it was being restored.")
         except HoldfastError as failure:
-            error.add_note(f"What was restored of {base.name!r} could not be deleted: {failure} Delete it.")
+            error.add_note(f"The incomplete base {base.name!r} could not be deleted: {failure} Delete it.")
 
     def clean_up_restores(self, limit: int = LARGEST_BATCH) -> int:
         """Assign restored answers to their documents, and delete bases whose restore was killed; return how many."""
@@ -175,8 +175,11 @@ class _Restore:
         self._add(waiting)
         if (count, documents) != (self.manifest.items, self.manifest.documents):
             raise BadArchive(
-                f"The archive says that it has {self.manifest.items} items, {self.manifest.documents} of them "
-                f"documents, and has {count} and {documents}. Nothing was restored."
+                "archive_item_count",
+                items=self.manifest.items,
+                documents=self.manifest.documents,
+                found_items=count,
+                found_documents=documents,
             )
 
     def _add(self, batch: dict[int, ArchivedItem]) -> None:
@@ -188,7 +191,7 @@ class _Restore:
             taken = self._respelled(item) and first_reply.reason == "name_taken"
             reply = self._renamed(item, add_options) if taken else first_reply
             if reply.item is None or reply.reason not in ("added", "renamed", item.problem and item.problem.code):
-                raise BadArchive(f"The archive has {item.name!r} twice in one place. Nothing was restored.")
+                raise BadArchive("archive_name_twice", name=item.name)
             self.item_ids[item.id] = reply.item
             if item.digest is not None and item.problem is None:
                 self.documents.append(reply.item)
@@ -228,7 +231,7 @@ class _Restore:
         size = count = 0
         for answer in self.reader.read_paid_answers():
             if answer.item not in self.item_ids:
-                raise BadArchive(f"The archive has paid answers for an item {answer.item} that is not in it.")
+                raise BadArchive("archive_answer_item", item=answer.item)
             batch.append(answer._replace(item=self.item_ids[answer.item]))
             size += len(answer.value or b"")
             count += answer.value is not None
@@ -237,7 +240,7 @@ class _Restore:
                 batch, size = [], 0
         store_restored_answers(self.dependencies.store.database, self.base, batch)
         if count != self.manifest.memos:
-            raise BadArchive(f"The archive says that it has {self.manifest.memos} paid answers, and has {count}.")
+            raise BadArchive("archive_answer_count", answers=self.manifest.memos, found=count)
         return count
 
     def _clear_source_schedules(self) -> None:
@@ -275,18 +278,12 @@ class _Restore:
             now = lock_open_base(tx, self.base, building=False)
             ((count,),) = tx.run(sql.COUNT_ITEMS, base_id=now.id)
             if count != self.manifest.items:
-                raise StateConflict(RESTORING, f"Somebody deleted items of {now.name!r} while it was being restored.")
+                raise StateConflict("deleted_while_restored", base=now.name)
             opened = base_from_row(tx.run(base_statements.CLEAR_BASE_PROBLEM, id=now.id)[0])
             record_events(tx, [base_event("repaired", opened)])
             return opened
 
         return self.dependencies.store.database.write(write, durable=True)
-
-
-def _being_restored() -> Fault:
-    """Return the problem of a base that this process restores."""
-    message = "It is being restored from an archive, or that was interrupted; if nobody is at it, delete it."
-    return Fault(RESTORING, {"message": message, "holder": make_holder_name()})
 
 
 class _CountingWriter:

@@ -160,7 +160,7 @@ class StudyCards:
     def export(self, base: Base, form: str) -> str:
         """Return all cards as text: `csv`, `json` or `anki`."""
         if form not in EXPORT_FORMATS:
-            raise BadRequest(f"Cards cannot be written as {form!r}; choose one of {', '.join(EXPORT_FORMATS)}.")
+            raise BadRequest("cards_format", format=form, formats=", ".join(EXPORT_FORMATS))
         return EXPORT_FORMATS[form](self.page(base, limit=None))
 
     def _admit(
@@ -181,9 +181,7 @@ class StudyCards:
         can, cannot = self._indexes.check_enabled(base)
         with self._store.database.reading() as tx:
             if QUESTIONS not in can and not tx.run(sql.READ_QUESTION_SOURCES, base=base.key):
-                here = f"The base {base.name!r} has no index `questions`; add it to its indexes."
-                reason = cannot.get(QUESTIONS) or NotEnabled("no_questions", here)
-                raise NotEnabled(reason.subcode, f"There is nothing to make cards of. {reason}")
+                raise cannot.get(QUESTIONS) or NotEnabled("no_questions", base=base.name)
 
 
 def _shown(tx: Transaction, base: Base, after: int) -> Iterator[Card]:

@@ -20,6 +20,7 @@ from holdfast.documents import lock_open_base, require_open
 from holdfast.engine import Operation, Request, SlotState
 from holdfast.engine.store import LARGEST_BATCH, make_storable, record_events, write_quota
 from holdfast.errors import (
+    RESTORING,
     BadRequest,
     BadSettings,
     BaseFailed,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 LONGEST_NAME = 200
-RESTORING = "being_restored"  # the problem of a base that is being restored
+SHOWN_NAME_CHARACTERS = 100  # of an invalid name, in the error
 
 
 class BaseChange(NamedTuple):
@@ -128,13 +129,13 @@ class Bases:
         return BaseChange(changed, answers[0] if answers else None)
 
     def repair(self, base: Base, *, requester: str = "") -> BaseChange:
-        """Probe the providers of a failed base once; if they work, open the base and build what is missing or failed.
+        """Probe the providers of a failed base once; if they work, open the base and build missing and failed indexes.
 
         If they still fail, the base stays failed with the new reason, and `BaseFailed` is raised.
         """
         now = self.read(base)
         if now.problem is not None and now.problem.code == RESTORING:
-            raise StateConflict(RESTORING, f"Nothing can repair {base.name!r}: {now.problem.params['message']}")
+            raise StateConflict(RESTORING, base=now.name)
         self._probe(now)
         repaired = base
 
@@ -159,7 +160,7 @@ class Bases:
                 index.probe(base, self._catalog.get_or_create_recipe(base, kind, json.loads(specs[kind])))
             except WorkError as error:
                 self._catalog.fail_base(base.key, error, replace=True)
-                raise BaseFailed(base.name, str(error)) from error
+                raise BaseFailed(base.name, error) from error
 
     def _build_rollout_request(
         self, tx: Transaction, base: Base, retry_kinds: Collection[str], requester: str
@@ -275,7 +276,7 @@ class Bases:
         ChunkingRules(size=settings.chunk_size, overlap=settings.chunk_overlap)
         unknown = [kind for kind in settings.indexes if kind not in self._indexes.kinds]
         if unknown:
-            raise BadSettings(f"There is no index {unknown[0]!r}; there are {', '.join(self._indexes.kinds)}.")
+            raise BadSettings("index_unknown", index=unknown[0], indexes=", ".join(self._indexes.kinds))
 
 
 def _rename(tx: Transaction, base: Base, name: str) -> Base:
@@ -297,10 +298,5 @@ def _checked_name(given: str) -> str:
         or "/" in name
         or name in {".", ".."}
     ):
-        raise BadRequest(
-            "base_name",
-            f"A base needs a name of 1 to {LONGEST_NAME} characters that can be part of an address: without slashes, "
-            "zero bytes and halves of characters.",
-            longest=LONGEST_NAME,
-        )
+        raise BadRequest("base_name", name=make_storable(name[:SHOWN_NAME_CHARACTERS]), longest=LONGEST_NAME)
     return name

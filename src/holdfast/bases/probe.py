@@ -7,11 +7,12 @@ ledger of the base, and the budget applies.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, WorkError
 from holdfast.llm import PROBE_PROMPT, PROBE_TEXT
+from holdfast.messages import MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +35,9 @@ class ProviderTestResult:
     model: str | None
     ok: bool
     took_ms: float
-    message: str  # for people: what is wrong, and what to do
+    message: str  # for people: the problem, and what to do
     code: str | None  # of the error
+    params: dict[str, str] = field(default_factory=dict)  # the values in the message of the error
 
 
 class ProviderTester:
@@ -61,7 +63,7 @@ class ProviderTester:
     def _chat(self, base: Base) -> ProviderTestResult:
         provider = self._tools.speaker_of(base)
         if provider.chat_model is None:
-            message = "No language model is set, or the base may not ask one; whatever needs none works without."
+            message = "No language model is configured, or the base uses none. Features that need none still work."
             return ProviderTestResult(
                 role=CHAT, provider=NO_PROVIDER, model=None, ok=True, took_ms=0.0, message=message, code=None
             )
@@ -74,11 +76,16 @@ class ProviderTester:
     ) -> ProviderTestResult:
         host = self._hosts.get(role, OFFLINE) if provider.paid else OFFLINE
         began = time.perf_counter()
-        message, code = "It answers." if provider.paid else "This machine embeds by itself; nobody is asked.", None
+        message, code = (
+            "The provider answers." if provider.paid else "This machine computes the embeddings itself.",
+            None,
+        )
+        params: dict[str, str] = {}
         try:
             call()
         except HoldfastError as error:
             message, code = str(error), error.code if isinstance(error, WorkError) else "bad_settings"
+            params = {name: value for name, value in error.params.items() if name != MESSAGE}
         return ProviderTestResult(
             role=role,
             provider=host,
@@ -87,4 +94,5 @@ class ProviderTester:
             took_ms=round((time.perf_counter() - began) * 1000, 1),
             message=message,
             code=code,
+            params=params,
         )

@@ -1,7 +1,7 @@
 """The slot `rollout` of a base: applies changed settings to its documents, in batches.
 
 A rollout only makes requests. Each document is then built, or loses an index, on its own, while its old content stays
-served. The slots of a document show what it needs, so a rollout that continues after a crash requests nothing twice.
+served. The slots of a document show its state, so a rollout that continues after a crash requests nothing twice.
 Documents with active work are left for another round. A rollout requests each document at most once, regardless of the
 result.
 """
@@ -134,14 +134,9 @@ class RolloutIndexer:
         try:
             left = self._walk(task)
         except (UnknownBase, BaseFailed) as error:
-            raise Permanent("base_not_usable", str(error)) from error
+            raise Permanent("base_not_usable", params={"base": error.params["base"]}) from error
         if left:
-            raise RetryLater(
-                "documents_at_work",
-                f"{left} documents are still being indexed, so they do not have the new settings yet.",
-                params={"documents": str(left)},
-                retry_after=RETRY_AFTER,
-            )
+            raise RetryLater("documents_at_work", params={"documents": str(left)}, retry_after=RETRY_AFTER)
         return BuildResult()
 
     def remove(self, task: Task) -> None:
@@ -163,7 +158,7 @@ class RolloutIndexer:
             page = self._request_batch(task, base, target, after, dropping=False)
             if not page.documents:
                 return left
-            pause_for_quota(held=page.quota_exhausted)
+            pause_for_quota(base, held=page.quota_exhausted)
             after, done, left = page.documents[-1], done + len(page.documents), left + page.left
 
     def _target(self, base: Base, job: JobId) -> RolloutTarget:

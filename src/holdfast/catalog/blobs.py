@@ -116,7 +116,7 @@ class BlobStore:
     def path(self, name: str) -> Path:
         """Return the path of a blob; raise `BadRequest` for anything that is not the name of a blob."""
         if not NAME_PATTERN.fullmatch(name):
-            raise BadRequest(f"{name!r} is not the name of a blob; it was not given out by `put`.")
+            raise BadRequest("blob_name", name=name)
         return self._folder.joinpath(name[:SHARD], name)
 
     def names(self, after: str, limit: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Conditions that statements of several packages share: what is visible, what is served, what is garbage."""
+"""Conditions of statements in several packages: visible, served, garbage."""
 
 from __future__ import annotations
 

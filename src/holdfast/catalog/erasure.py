@@ -5,7 +5,7 @@ count has reached that of the removals; it is repeated until then. Each stage ru
 
 - *Overwrite* runs when the clean-up of deleted documents has come to rest.
 - *Compact* follows in a quiet moment: nothing is queued, running or being cleaned up, and has not been for a while. It
-  blocks writers, so it runs at most once an hour, and by itself only up to a size of the database.
+  blocks writers, so it runs at most once an hour, and automatically only up to a size of the database.
 
 `holdfast.db.secure_delete` has the two stages themselves. On PostgreSQL nothing is counted and nothing is done: VACUUM
 removes dead rows from tables and indexes, and its administrator decides about WAL and backups.
@@ -88,7 +88,7 @@ class _Activity(NamedTuple):
 
 
 class Eraser:
-    """Erases deleted data of one database; `compact_limit` is the size in bytes up to which it compacts by itself."""
+    """Erases deleted data of one database. Above `compact_limit` bytes it does not compact automatically."""
 
     def __init__(self, database: Database, *, compact_limit: int | None = None) -> None:
         self._database = database
@@ -110,7 +110,7 @@ class Eraser:
             self._compact(at_once=False)
 
     def run_now(self) -> ErasureState:
-        """Run both stages now, regardless of the size of the database; return what is left."""
+        """Run both stages now, regardless of the size of the database; return the new state."""
         if self.read_state().overwrite is None or self._overwrite(at_once=True):
             self._compact(at_once=True)
         return self.read_state()

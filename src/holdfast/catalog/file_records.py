@@ -39,10 +39,7 @@ class UploadExpired(StoreError):
     """The record of an upload is gone, so its file may be gone too. Nothing was written."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "The upload was given up because it was silent for more than "
-            f"{LEASE.total_seconds():.0f} s, and its bytes were removed. Nothing was written; add the file again."
-        )
+        super().__init__("upload_expired", seconds=round(LEASE.total_seconds()))
 
 
 class FileRecord(NamedTuple):

@@ -88,10 +88,7 @@ class OrphanBlobCollector:
 def refuse_condemned(tx: Transaction, names: Sequence[str]) -> None:
     """Raise if a blob was condemned, in the transaction that would reference it."""
     if tx.run(sql.SELECT_CONDEMNED_BLOBS, [[name] for name in names]):
-        raise StoreError(
-            "The bytes were swept before anything named them: by the clock of this machine, more than a day has passed "
-            "since they came in. Nothing was written; add them again."
-        )
+        raise StoreError("upload_swept")
 
 
 def _unnamed(tx: Transaction, names: Sequence[str]) -> list[str]:

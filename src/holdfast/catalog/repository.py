@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Location = tuple[int, str]  # parent id (0: none) and name
 
 ID_LIMIT = 2**63  # ids are below this on both databases
+LARGEST_QUOTA = 2**31 - 1  # jobs per day
 MAX_NUMBER_DIGITS = 18  # both databases store numbers of this length
 FOLDED_LENGTH = 500  # characters of a name that lists sort and filter by; PostgreSQL refuses longer index keys
 DEFAULT_INDEXES = ("vector", "fulltext")
@@ -35,7 +36,6 @@ AUTO = "auto"  # the configured endpoint; without one, offline embeddings and no
 OFFLINE = "offline"  # offline embeddings, even if an endpoint is configured
 NO_CHAT = "none"  # no language model, even if one is configured
 SHOWN_TIMES = range(253_402_300_800_000_000)  # microseconds: from 1970 to the year 9999
-DAMAGED = {"code": "document_damaged"}  # replaces a fault that cannot be read
 EMBEDDING_CHOICES = (AUTO, OFFLINE)
 CHAT_CHOICES = (AUTO, NO_CHAT)
 
@@ -80,37 +80,26 @@ class BaseSettings:
 
     def __post_init__(self) -> None:
         if not self.indexes:
-            raise BadSettings("no_indexes", "A base without any index finds nothing; name at least one.")
-        if len(set(self.indexes)) != len(self.indexes):
-            raise BadSettings(f"An index is named twice in {list(self.indexes)}; name each once.")
+            raise BadSettings("no_indexes")
+        for kind in self.indexes:
+            if self.indexes.count(kind) > 1:
+                raise BadSettings("index_twice", index=kind)
         if self.budget_tokens is not None and self.budget_tokens < 0:
-            raise BadSettings(
-                "budget_below_zero", f"A budget of {self.budget_tokens} tokens cannot be kept; use 0 or more, or none."
-            )
-        if self.jobs_per_day is not None and not 1 <= self.jobs_per_day < 2**31:
-            raise BadSettings(
-                "quota_below_one",
-                f"A quota of {self.jobs_per_day} jobs a day cannot be kept; use 1 or more, or none, or pause the base.",
-            )
+            raise BadSettings("budget_below_zero", budget=self.budget_tokens)
+        if self.jobs_per_day is not None and not 1 <= self.jobs_per_day <= LARGEST_QUOTA:
+            raise BadSettings("quota_below_one", quota=self.jobs_per_day, largest=LARGEST_QUOTA)
         if not 0 <= self.missing_share <= 1:
-            raise BadSettings(
-                "share_out_of_range",
-                f"The share of chunks that may be missing is from 0 to 1, not {self.missing_share}.",
-            )
+            raise BadSettings("share_out_of_range", share=self.missing_share)
         self._check_providers()
 
     def _check_providers(self) -> None:
         if self.embedding not in EMBEDDING_CHOICES:
-            raise BadSettings(f"A base embeds by {' or '.join(EMBEDDING_CHOICES)}, not by {self.embedding!r}.")
+            raise BadSettings("embedding_choice", value=self.embedding, choices=", ".join(EMBEDDING_CHOICES))
         if self.chat not in CHAT_CHOICES:
-            raise BadSettings(f"The language model of a base is {' or '.join(CHAT_CHOICES)}, not {self.chat!r}.")
+            raise BadSettings("chat_choice", value=self.chat, choices=", ".join(CHAT_CHOICES))
         for code in self.languages:
             if code not in LANGUAGES:
-                raise BadSettings(
-                    "language_unknown",
-                    f"There is no language {code!r}; languages are named by two small letters, as in de, en or ja.",
-                    language=code,
-                )
+                raise BadSettings("language_unknown", language=code)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -403,7 +392,7 @@ def item_from_row(row: Sequence[Any]) -> Item:
         source=source,
         seen=seen,
         every=every,
-        problem=_fault(fault if fault and columns["problem"] else DAMAGED) if problem else None,
+        problem=(_fault(fault) if fault and columns["problem"] else _make_damage_fault(id_)) if problem else None,
         deleting=bool(deleting),
         created_at=created_at if columns["created_at"] else Moment(0),
         changed_at=changed_at if columns["changed_at"] else Moment(0),
@@ -453,6 +442,11 @@ def fault_to_json(fault: Fault | WorkError) -> str:
 
 def fault_from_json(text: str) -> Fault:
     return _fault(json.loads(text))
+
+
+def _make_damage_fault(item: int) -> Fault:
+    """Return the fault that replaces a stored one that cannot be read."""
+    return Fault("document_damaged", {"document": str(item), "column": "problem"})
 
 
 def _fault(values: Mapping[str, Any]) -> Fault:

@@ -1,4 +1,4 @@
-"""Compares each store with what should be there, and repairs it."""
+"""Compares each store with its expected contents, and repairs it."""
 
 import lazy_loader
 

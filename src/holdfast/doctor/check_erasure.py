@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import micros
 from holdfast.db import Obstacle, SecureDeleteStage
-from holdfast.doctor.report import Check, Issue
+from holdfast.doctor.report import Check, Issue, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.catalog import Eraser, PendingErasure
     from holdfast.engine.store import SqlStore
 
+DISK = Place("the disk")
 OVERDUE = {SecureDeleteStage.OVERWRITE: timedelta(hours=1), SecureDeleteStage.COMPACT: timedelta(days=1)}
 COMPLETE_MESSAGES = {
     SecureDeleteStage.OVERWRITE: "Deleted rows, the words of deleted texts and the write-ahead log are overwritten.",
@@ -22,7 +23,7 @@ COMPLETE_MESSAGES = {
 }
 PENDING_MESSAGES = {
     SecureDeleteStage.OVERWRITE: (
-        "Deleted rows are not overwritten yet. It happens within a few minutes after the clean-up."
+        "Deleted rows are not overwritten yet. They are overwritten within a few minutes after the clean-up."
     ),
     SecureDeleteStage.COMPACT: (
         "The database file may have copies of deleted rows. It is compacted when no job has been active for 5 minutes."
@@ -40,8 +41,8 @@ OBSTACLE_MESSAGES = {
         "the folder for temporary files. Free some space."
     ),
     Obstacle.TOO_LARGE: (
-        "The database is larger than HOLDFAST_COMPACT_LIMIT, so it is not compacted by itself, because nobody can "
-        "write meanwhile. Choose a quiet time and run `holdfast doctor --erase`."
+        "The database is larger than HOLDFAST_COMPACT_LIMIT, so it is not compacted automatically, because writers "
+        "would wait too long. Run `holdfast doctor --erase` when the server is not busy."
     ),
     Obstacle.FAILED: "The last attempt failed with an error, which is in the log. Correct its cause.",
 }
@@ -75,7 +76,7 @@ class ErasureChecks:
             now = self._store.overview().now
             if pending is None or pending.since is None or now < pending.since + micros(OVERDUE[stage]):
                 return
-            yield [Issue("the disk", explain_stage(stage, pending), None)] * max(1, pending.documents)
+            yield [Issue(DISK, explain_stage(stage, pending), None)] * max(1, pending.documents)
 
         return scan
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.catalog import parse_item_id
 from holdfast.doctor import statements as sql
-from holdfast.doctor.report import Check, Issue, read_windows
+from holdfast.doctor.report import Check, Issue, Place, read_windows
 from holdfast.documents import Action, DocumentRemover, RequestOptions, select_items_with_slots
 from holdfast.engine import Operation, Request, Status
 from holdfast.engine.store import LARGEST_BATCH, ConsistencyChecker
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import BlobStore, Catalog, OrphanBlobCollector
     from holdfast.db import Transaction
+    from holdfast.doctor.report import Locator
     from holdfast.documents import DocumentOperations
     from holdfast.engine.store import SqlStore
 
-FILES = "files"
+FILES = Place("files")
+DELETED_ITEMS = Place("deleted items")
 FILES_PER_BATCH = 20  # files that are read per batch
 
 
@@ -41,14 +43,14 @@ class ItemChecks:
         catalogue: Catalog,
         operations: DocumentOperations,
         blobs: BlobStore,
-        base_label: Callable[[str], str],
+        locate: Locator,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
         self._operations = operations
         self._removal = DocumentRemover(store, blobs)
         self._consistency = ConsistencyChecker(store.database)
-        self._base_label = base_label
+        self._locate = locate
 
     def checks(self) -> list[Check]:
         return [
@@ -67,10 +69,10 @@ class ItemChecks:
         again = set(self._removal.list_unrequested_owners()) if found else set()
         open_ = {base.key for base in self._catalogue.bases()}
         left = [(base, owner) for base, owner in found if (base, owner) in again and base in open_]
-        yield [Issue(self._base_label(base), f"item {owner}", owner) for base, owner in left]
+        yield [Issue(self._locate(base), f"item {owner}", owner) for base, owner in left]
 
     def _find_unfinished_deletes(self) -> Iterator[list[Issue]]:
-        yield [Issue("deleted items", f"item {item}", item) for item, _ in self._removal.list_removable_items()]
+        yield [Issue(DELETED_ITEMS, f"item {item}", item) for item, _ in self._removal.list_removable_items()]
 
     def _finish_deletes(self, issues: Sequence[Issue]) -> int:
         while self._removal.continue_deletes():
@@ -90,7 +92,7 @@ class ItemChecks:
                 return
             existing = {(str(base), item) for item, base in known}
             yield [
-                Issue(self._base_label(row.base), f"owner {row.owner}", (row.base, row.owner))
+                Issue(self._locate(row.base), f"owner {row.owner}", (row.base, row.owner))
                 for row in rows
                 if row.status != Status.DELETING
                 and (id_ := owners.get((row.base, row.owner))) is not None
@@ -118,7 +120,7 @@ class ItemChecks:
                 return
             names = {row[0]: row[2] for row in rows}
             yield [
-                Issue(self._base_label(str(base)), f"item {id_} {names[id_]!r}", (base, id_))
+                Issue(self._locate(str(base)), f"item {id_} {names[id_]!r}", (base, id_))
                 for id_, base in items.items()
                 if id_ not in owned
             ]
@@ -148,14 +150,14 @@ class FileChecks:
         store: SqlStore,
         blobs: BlobStore,
         orphan_blobs: OrphanBlobCollector,
-        base_label: Callable[[str], str],
+        locate: Locator,
         *,
         deep: bool,
     ) -> None:
         self._database = store.database
         self._blobs = blobs
         self._orphan_blobs = orphan_blobs
-        self._base_label = base_label
+        self._locate = locate
         self._deep = deep
 
     def checks(self) -> list[Check]:
@@ -207,7 +209,7 @@ class FileChecks:
         with self._database.reading() as tx:
             unchanged = {id_ for (id_,) in tx.run(sql.SELECT_UNCHANGED_FILES, [[item.id, item.blob] for item in items])}
         return [
-            Issue(self._base_label(str(item.base)), f"item {item.id} {item.name!r}", item.id)
+            Issue(self._locate(str(item.base)), f"item {item.id} {item.name!r}", item.id)
             for item in items
             if item.id in unchanged
         ]

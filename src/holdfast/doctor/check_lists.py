@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog import mark_for_gc
 from holdfast.doctor import statements as sql
-from holdfast.doctor.report import Check, Issue, read_windows
+from holdfast.doctor.report import Check, Issue, Place, read_windows
 from holdfast.llm import remove_orphan_answers, remove_uses
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.db import Database
     from holdfast.indexes import ChunkGarbageCollector
 
-CHUNK_LISTS, PAID_ANSWERS = "lists of chunks", "paid answers"
+CHUNK_LISTS, PAID_ANSWERS = Place("lists of chunks"), Place("paid answers")
 
 
 class ListChecks:
@@ -58,8 +58,8 @@ class ListChecks:
             ),
         ]
 
-    def _make_scan(self, statement: Any, where: str, what: str, *after: str) -> Callable[[], Iterator[list[Issue]]]:
-        """Return a scan with a statement whose last column says whether the row is wrong."""
+    def _make_scan(self, statement: Any, where: Place, what: str, *after: str) -> Callable[[], Iterator[list[Issue]]]:
+        """Return a scan with a statement whose last column is true for a wrong row."""
 
         def scan() -> Iterator[list[Issue]]:
             for rows in read_windows(self._database, statement, *after):

@@ -22,10 +22,11 @@ from holdfast.errors import BaseFailed, UnknownBase
 from holdfast.indexes import CONTENT, find_nonexistent_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from holdfast.catalog import Catalog, Recipe
     from holdfast.db import Transaction
+    from holdfast.doctor.report import Locator
     from holdfast.documents import DocumentAdder
     from holdfast.engine.store import SqlStore
     from holdfast.indexes import IndexRegistry
@@ -44,14 +45,14 @@ class RowChecks:
         catalogue: Catalog,
         indexes: IndexRegistry,
         adder: DocumentAdder,
-        base_label: Callable[[str], str],
+        locate: Locator,
     ) -> None:
         self._store = store
         self._database = store.database
         self._catalogue = catalogue
         self._indexes = indexes
         self._adder = adder
-        self._base_label = base_label
+        self._locate = locate
         self._reachable_kinds = set(indexes.kinds)  # installed, and not found unreachable
 
     def checks(self) -> list[Check]:
@@ -73,7 +74,7 @@ class RowChecks:
             except Exception as error:
                 log.exception("index.unreachable kind=%s recipe=%d", kind, recipe.id)
                 self._reachable_kinds.discard(kind)
-                found.append(Issue(f"{kind} of {self._base_label(base)}", str(error) or type(error).__name__, recipe))
+                found.append(Issue(self._locate(base, kind), str(error) or type(error).__name__, recipe))
         yield found
 
     def _find_orphan_rows(self) -> Iterator[list[Issue]]:
@@ -83,7 +84,7 @@ class RowChecks:
             index, after = self._indexes[kind], 0
             while self._catalogue.recipe_exists(recipe) and (found := index.scan(recipe, after, LARGEST_BATCH)):
                 left = self._keep_present(kind, recipe, self._without_chunk(found))
-                where = f"{kind} of {self._base_label(base)}"
+                where = self._locate(base, kind)
                 yield [Issue(where, f"chunk {chunk}", (kind, recipe, chunk)) for chunk in left]
                 after = found[-1]
 
@@ -121,7 +122,7 @@ class RowChecks:
         """Return an issue for each owner that is a document and was not deleted in the meantime."""
         with self._database.reading() as tx:
             visible = sorted(owners & visible_owners(tx, sorted(owners)))
-        return [Issue(self._base_label(base), f"document {owner}", (base, owner, CONTENT)) for base, owner in visible]
+        return [Issue(self._locate(base), f"document {owner}", (base, owner, CONTENT)) for base, owner in visible]
 
     def _find_missing_rows(self) -> Iterator[list[Issue]]:
         recipes = {recipe.id: recipe for _, _, recipe in self._catalogue.all_recipes()}
@@ -144,7 +145,7 @@ class RowChecks:
         for chunk, hit in sorted(served.items()):
             if hit.generation == chunks[chunk]:
                 what = f"chunk {chunk} of document {hit.document}"
-                yield Issue(f"{kind} of {self._base_label(base)}", what, (base, str(hit.document), kind))
+                yield Issue(self._locate(base, kind), what, (base, str(hit.document), kind))
 
     def _request_rebuild(self, issues: Sequence[Issue]) -> int:
         """Request the missing rows, if their slots are at rest. Existing rows are kept and not paid again."""

@@ -9,8 +9,9 @@ from holdfast.engine import format_wait_reason
 from holdfast.engine.store import ACTIVE_JOB_STATES, LARGEST_BATCH, ConsistencyChecker, JobFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from holdfast.doctor.report import Locator
     from holdfast.engine import OwnerId
     from holdfast.engine.store import SqlStore
 
@@ -22,10 +23,10 @@ STUCK_REASONS = frozenset({"no_worker", "kind_unclaimed", "worker_lost"})  # rea
 class SlotChecks:
     """Checks owners and their jobs."""
 
-    def __init__(self, store: SqlStore, base_label: Callable[[str], str]) -> None:
+    def __init__(self, store: SqlStore, locate: Locator) -> None:
         self._store = store
         self._consistency = ConsistencyChecker(store.database)
-        self._base_label = base_label
+        self._locate = locate
 
     def checks(self) -> list[Check]:
         """Return the checks in order: an owner without slots is removed before its job is ended."""
@@ -41,7 +42,9 @@ class SlotChecks:
             rows, wrong = self._consistency.find_wrong_statuses(after, OWNERS_PER_BATCH)
             if not rows:
                 return
-            yield [Issue(self._base_label(row.base), f"owner {row.owner} says {row.status}", row.id) for row in wrong]
+            yield [
+                Issue(self._locate(row.base), f"owner {row.owner} with status {row.status}", row.id) for row in wrong
+            ]
             after = rows[-1].id
 
     def _repair_statuses(self, issues: Sequence[Issue]) -> int:
@@ -56,8 +59,8 @@ class SlotChecks:
             bases = {row.id: row.base for row in rows}
             yield [
                 Issue(
-                    self._base_label(bases[job.owner]),
-                    f"{job.job} counts {job.recorded} and has {job.actual}",
+                    self._locate(bases[job.owner]),
+                    f"{job.job} counts {job.recorded} open slots and has {job.actual}",
                     job.owner,
                 )
                 for job in wrong
@@ -69,7 +72,7 @@ class SlotChecks:
         after = 0
         while jobs := self._consistency.list_active_jobs(after, LARGEST_BATCH):
             yield [
-                Issue(self._base_label(job.base), f"{job.id} of owner {job.owner}, who is gone", job.id)
+                Issue(self._locate(job.base), f"{job.id} of owner {job.owner}, which no longer exists", job.id)
                 for job in jobs
                 if job.orphaned
             ]
@@ -88,8 +91,10 @@ class SlotChecks:
         found = []
         for job in (listed.job for listed in page.jobs):
             reasons = [reason for reason in self._store.explain_job(job.id) if reason.code in STUCK_REASONS]
-            base = self._base_label(job.base)
-            found += [Issue(base, f"{job.id}: {format_wait_reason(reason, base)}", job.id) for reason in reasons[:1]]
+            where = self._locate(job.base)
+            found += [
+                Issue(where, f"{job.id}: {format_wait_reason(reason, where.base)}", job.id) for reason in reasons[:1]
+            ]
         yield found
 
 

@@ -8,18 +8,19 @@ from holdfast.doctor import statements as sql
 from holdfast.doctor.report import Check, Issue, read_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from holdfast.db import Transaction
+    from holdfast.doctor.report import Locator
     from holdfast.engine.store import SqlStore
 
 
 class StatusChecks:
     """Compares items with their status rows. Within one snapshot they agree, even while workers run."""
 
-    def __init__(self, store: SqlStore, base_label: Callable[[str], str]) -> None:
+    def __init__(self, store: SqlStore, locate: Locator) -> None:
         self._database = store.database
-        self._base_label = base_label
+        self._locate = locate
 
     def checks(self) -> list[Check]:
         return [Check("standing_differs", self._find_wrong_statuses, self._rewrite_statuses)]
@@ -30,7 +31,7 @@ class StatusChecks:
                 yield [self._make_issue(*row[:-1]) for row in rows if row[-1]]
 
     def _make_issue(self, item: int, base: int, name: str) -> Issue:
-        return Issue(self._base_label(str(base)), f"item {item} {name!r}", item)
+        return Issue(self._locate(str(base)), f"item {item} {name!r}", item)
 
     def _rewrite_statuses(self, issues: Sequence[Issue]) -> int:
         """Write the rows again, while holding the locks of their owners."""

@@ -1,4 +1,4 @@
-"""The doctor: compares each store with what should be there, and explains why jobs wait.
+"""The doctor: compares each store with its expected contents, and explains why jobs wait.
 
 It reads and repairs in bounded batches, each in its own transaction, and may run at any time beside any number of
 workers: documents that are being indexed or deleted are not reported. It repairs only with `fix`.
@@ -17,14 +17,14 @@ from holdfast.doctor.check_lists import ListChecks
 from holdfast.doctor.check_rows import RowChecks
 from holdfast.doctor.check_slots import SlotChecks
 from holdfast.doctor.check_statuses import StatusChecks
-from holdfast.doctor.report import Finding, FindingCounter
+from holdfast.doctor.report import Finding, FindingCounter, Place
 from holdfast.engine.store import ACTIVE_JOB_STATES, JobFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from holdfast.catalog import Base, BlobStore, Catalog, Eraser, OrphanBlobCollector
-    from holdfast.doctor.report import Check, Issue
+    from holdfast.doctor.report import Check, Issue, Locator
     from holdfast.documents import DocumentAdder, DocumentOperations
     from holdfast.engine import WaitReason
     from holdfast.engine.store import ListedJob, SqlStore
@@ -58,8 +58,9 @@ class DoctorDependencies(NamedTuple):
 class Doctor:
     """Checks one database, its files and all its indexes.
 
-    for finding in library.doctor.check(fix=True):
-        print(finding.sentence, finding.fixed)
+    Example:
+        for finding in library.doctor.check(fix=True):
+            print(finding.sentence, finding.fixed)
     """
 
     def __init__(self, parts: DoctorDependencies) -> None:
@@ -94,29 +95,33 @@ class Doctor:
     def _checks(self, *, deep: bool) -> list[Check]:
         """Return all checks. Their order matters: an early repair removes what a later check would report, too."""
         store, catalogue, blobs, orphan_blobs, indexes, adder, operations, erasure = self._dependencies
-        base_label = self._make_base_label()
+        locate = self._make_locator()
         return [
             *ListChecks(store.database, indexes.garbage_collector()).checks(),
-            *ItemChecks(store, catalogue, operations, blobs, base_label).checks(),
-            *RowChecks(store, catalogue, indexes, adder, base_label).checks(),
-            *FileChecks(store, blobs, orphan_blobs, base_label, deep=deep).checks(),
-            *SlotChecks(store, base_label).checks(),
+            *ItemChecks(store, catalogue, operations, blobs, locate).checks(),
+            *RowChecks(store, catalogue, indexes, adder, locate).checks(),
+            *FileChecks(store, blobs, orphan_blobs, locate, deep=deep).checks(),
+            *SlotChecks(store, locate).checks(),
             *ErasureChecks(store, erasure).checks(),
-            *StatusChecks(store, base_label).checks(),
+            *StatusChecks(store, locate).checks(),
         ]
 
-    def _make_base_label(self) -> Callable[[str], str]:
-        """Return a function from the key of a base to its name in findings."""
+    def _make_locator(self) -> Locator:
         with self._dependencies.store.database.reading() as tx:
             names = {str(id_): name for id_, name in tx.run(sql.SELECT_BASE_NAMES)}
-        return lambda key: f"base {names[key]!r}" if key in names else f"base {key}"
+
+        def locate(base: str, kind: str = "") -> Place:
+            name = names.get(base, base)
+            return Place(f"{kind} of base {name!r}" if kind else f"base {name!r}", name, kind)
+
+        return locate
 
 
 def _run_check(check: Check, *, fix: bool) -> list[Finding]:
     """Run a check batch by batch; repair each batch before the next is read."""
     counter = FindingCounter(check.code)
     for issues in check.scan():
-        by_place: dict[str, list[Issue]] = defaultdict(list)
+        by_place: dict[Place, list[Issue]] = defaultdict(list)
         for issue in issues:
             by_place[issue.where].append(issue)
         for where, some in by_place.items():

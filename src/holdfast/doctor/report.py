@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.engine.store import LARGEST_BATCH
 from holdfast.messages import format_message
@@ -31,12 +31,27 @@ class Finding:
     examples: list[str]
     fixable: bool
     fixed: int  # how many of `count` were repaired, or requested to be built again
+    params: dict[str, str] = field(default_factory=dict)  # the values in the sentence
+
+
+class Place(NamedTuple):
+    """Where an issue is: a base, an index of a base, or another part of the database or the disk."""
+
+    name: str
+    base: str = ""  # the name of the base
+    kind: str = ""  # of the index
+
+
+class Locator(Protocol):
+    """Returns the place of a base, given its key, or of an index of the base."""
+
+    def __call__(self, base: str, kind: str = "") -> Place: ...
 
 
 class Issue(NamedTuple):
     """One thing that is wrong."""
 
-    where: str
+    where: Place
     description: str  # becomes an example of the finding
     key: Any  # what the repair of the check needs
 
@@ -73,11 +88,11 @@ class FindingCounter:
 
     def __init__(self, code: str) -> None:
         self._code = code
-        self._counts: Counter[str] = Counter()
-        self._fixed: Counter[str] = Counter()
-        self._examples: defaultdict[str, list[str]] = defaultdict(list)
+        self._counts: Counter[Place] = Counter()
+        self._fixed: Counter[Place] = Counter()
+        self._examples: defaultdict[Place, list[str]] = defaultdict(list)
 
-    def add(self, where: str, issues: Sequence[Issue], fixed: int) -> None:
+    def add(self, where: Place, issues: Sequence[Issue], fixed: int) -> None:
         self._counts[where] += len(issues)
         self._fixed[where] += fixed
         examples = dict.fromkeys((*self._examples[where], *(issue.description for issue in issues)))
@@ -86,15 +101,17 @@ class FindingCounter:
     @property
     def findings(self) -> list[Finding]:
         """One finding for each place, in order of places."""
-        return [
-            Finding(
-                code=self._code,
-                where=where,
-                count=self._counts[where],
-                sentence=format_message(f"finding.{self._code}", {"count": self._counts[where], "where": where}),
-                examples=self._examples[where],
-                fixable=self._code not in NOT_FIXABLE,
-                fixed=self._fixed[where],
-            )
-            for where in sorted(self._counts)
-        ]
+        return [self._make_finding(where) for where in sorted(self._counts)]
+
+    def _make_finding(self, where: Place) -> Finding:
+        params = {"count": str(self._counts[where]), "base": where.base, "kind": where.kind}
+        return Finding(
+            code=self._code,
+            where=where.name,
+            count=self._counts[where],
+            sentence=format_message(f"finding.{self._code}", params),
+            examples=self._examples[where],
+            fixable=self._code not in NOT_FIXABLE,
+            fixed=self._fixed[where],
+            params={name: value for name, value in params.items() if value},
+        )

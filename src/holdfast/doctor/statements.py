@@ -1,8 +1,8 @@
 """The statements of the doctor: scans of whole tables, one window at a time.
 
-A scan returns all rows of its window, and its last column says whether the row is wrong. So the cost of a read is
-bounded by the rows it scans, not by the issues it finds. The verdict is valid for rows that change together in one
-transaction, because it comes from one snapshot.
+A scan returns all rows of its window, and its last column is true for a wrong row. So the cost of a read is bounded by
+the rows it scans, not by the issues it finds. The verdict is valid for rows that change together in one transaction,
+because it comes from one snapshot.
 """
 
 from __future__ import annotations

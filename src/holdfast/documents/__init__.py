@@ -1,4 +1,4 @@
-"""Documents: add, remove, index, list, and keep in step with their sources."""
+"""Adds, removes, indexes and lists documents, and syncs them with their sources."""
 
 import lazy_loader
 

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 ITEMS_PER_TRANSACTION = 100
 LONGEST_NAME = 1_000
+SHOWN_NAME_CHARACTERS = 100  # of an invalid name, in the error
 QUOTA_RETRY_AFTER = timedelta(minutes=10)  # when the quota is checked again
 
 
@@ -83,6 +84,7 @@ class DocumentAdder:
 
         `on_duplicate` of the options, or else of the base, decides about names and contents that already exist.
 
+        Example:
             (reply,) = adder.add(base, [Upload("note.md", b"# Notes")])
         """
         replies: list[ItemReply] = []
@@ -92,10 +94,7 @@ class DocumentAdder:
             except StoreFull as error:
                 if not replies:
                     raise
-                raise StoreFull(
-                    f"The disk became full. The first {len(replies)} items of this request were processed, nothing of "
-                    "the others was written; free some space and send those again."
-                ) from error
+                raise StoreFull("disk_full_partway", done=len(replies)) from error
         return replies
 
     def put(self, base: Base, uploads: Iterable[Upload], *, requester: str = "", priority: int = 5) -> list[ItemReply]:
@@ -150,7 +149,7 @@ class DocumentAdder:
 
 
 class PendingUpload:
-    """One upload of a batch, and what was decided about it."""
+    """One upload of a batch, and the decision about it."""
 
     def __init__(self, upload: Upload, same: str | None) -> None:
         self.upload = upload
@@ -293,18 +292,10 @@ class UploadBatch:
         for upload in (case.upload for case in self.uploads):
             above = found.get(upload.parent)
             if above is not None and above.kind is ItemKind.DIRECTORY and above.source and _is_disk_folder(upload):
-                raise BadRequest(
-                    "synced_folder",
-                    f"{above.name!r} is a folder that is synced, and holds what lies in it; add the other beside it.",
-                    name=above.name,
-                )
+                raise BadRequest("synced_folder", name=above.name)
         for item in found.values():
             if not item.is_container:
-                raise BadRequest(
-                    "not_a_container",
-                    f"{item.name!r} is a {item.kind}; only a folder or a sitemap can hold others.",
-                    name=item.name,
-                )
+                raise BadRequest("not_a_container", name=item.name)
         return base
 
     def _distinct(self, case: PendingUpload) -> bool:
@@ -434,14 +425,10 @@ class UploadBatch:
         )
 
 
-def pause_for_quota(*, held: bool) -> None:
+def pause_for_quota(base: Base, *, held: bool) -> None:
     """Pause the calling work if the quota of its base is exhausted; it continues when a new day allows more."""
     if held:
-        raise RetryLater(
-            "daily_quota",
-            "The base has reached its limit of documents for today. The limit is the setting jobs_per_day.",
-            retry_after=QUOTA_RETRY_AFTER,
-        )
+        raise RetryLater("daily_quota", params={"base": base.name}, retry_after=QUOTA_RETRY_AFTER)
 
 
 def _is_disk_folder(upload: Upload) -> bool:
@@ -494,11 +481,7 @@ def _content_columns(case: PendingUpload) -> dict[str, Any]:
 
 def _check(upload: Upload) -> None:
     if not upload.name.strip() or len(upload.name) > LONGEST_NAME or make_storable(upload.name) != upload.name:
-        raise BadRequest(
-            "document_name",
-            f"An item needs a name of 1 to {LONGEST_NAME} characters, without zero bytes and halves of characters.",
-            longest=LONGEST_NAME,
-        )
+        raise BadRequest("document_name", name=make_storable(upload.name[:SHOWN_NAME_CHARACTERS]), longest=LONGEST_NAME)
 
 
 def _portions(uploads: Iterable[Upload]) -> Iterator[list[Upload]]:

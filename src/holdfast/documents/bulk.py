@@ -178,13 +178,11 @@ class _BulkProgress:
 
 
 def _resolve_filter(action: Action, filter_: DocumentFilter) -> DocumentFilter:
-    """Return the filter as the action applies it; refuse combinations that make no sense."""
+    """Return the filter that the action applies; refuse combinations that make no sense."""
     if filter_.deleting and action is not Action.RETRY:
-        raise BadRequest("only_retry", "What is being deleted can be tried again, and nothing else.")
+        raise BadRequest("only_retry")
     if action is Action.DELETE and filter_.empty:
-        raise BadRequest(
-            "delete_needs_filter", "A delete needs a filter; to delete every document of a base, clear it."
-        )
+        raise BadRequest("delete_needs_filter")
     if action in SUBTREE_ACTIONS and filter_.states is not None and filter_.kinds is None:
         return replace(filter_, kinds=frozenset(ItemKind) - CONTAINERS)
     return filter_

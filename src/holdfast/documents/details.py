@@ -1,4 +1,4 @@
-"""Reads the entities, questions and missing chunks of one document, as far as they are served."""
+"""Reads the served entities and questions of one document, and the chunks that its indexes lack."""
 
 from __future__ import annotations
 

@@ -106,18 +106,15 @@ class FolderSync:
         path = folder.expanduser().absolute()
         limits = self._source_access.rules_for(local=local).limits
         if not limits.is_below_roots(path):  # checked first: any other error would reveal what exists
-            raise Forbidden(str(folder_not_allowed()))
+            refusal = folder_not_allowed()
+            raise Forbidden(refusal.code, **refusal.params)
         if not path.is_dir():
-            raise BadRequest(
-                "no_such_folder", f"{str(folder)!r} is not a folder on this machine; name one that is.", folder=folder
-            )
+            raise BadRequest("no_such_folder", folder=folder)
         path = path.resolve()
         if find_text_flaw(str(path)) is not None:
-            raise BadRequest(
-                f"The path of the folder is not valid UTF-8: {to_displayable(str(path))}. Rename the folder."
-            )
+            raise BadRequest("folder_path_not_utf8", folder=to_displayable(str(path)))
         try:
             require_allowed(path, limits)
         except Permanent as error:
-            raise BadRequest("own_data", f"{str(folder)!r} cannot be synced. {error}") from error
+            raise BadRequest(error.code, **error.params) from error
         return path

@@ -192,7 +192,7 @@ class FolderUpdater:
         opener = partial(open_found, root, limits=rules.limits)
         uploads = self._uploads(task, difference, opener, places, now)
         replies = self._adder.add(base, uploads, options)
-        pause_for_quota(held=any(reply.quota_exhausted for reply in replies))
+        pause_for_quota(base, held=any(reply.quota_exhausted for reply in replies))
         same = [reply.item for reply in replies if reply.item is not None and not reply.accepted]
         return SyncResult(difference, [*(item.id for item in difference.kept), *same])
 

@@ -97,10 +97,10 @@ class Items:
             tree = self._below(tx, base, item)
         name = tree[0].item.name
         if any(entry.item.deleting for entry in tree):
-            raise StateConflict("being_deleted", f"Something in {name!r} is being deleted; ask again when it is gone.")
+            raise StateConflict("being_deleted", name=name)
         status = derive_tree_status(tree)
         if status not in SEARCHED:
-            raise StateConflict("not_complete", f"{name!r} is {status}; its chunks can be listed when it is indexed.")
+            raise StateConflict("not_complete", name=name, status=status)
         return list(islice(self._served(base, tree, after, limit), limit))
 
     def _below(self, tx: Transaction, base: Base, item: int) -> list[ItemWithStatus]:

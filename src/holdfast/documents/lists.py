@@ -51,10 +51,12 @@ class DocumentFilter:
     deleting: bool = False  # only items that are being deleted
 
     def __post_init__(self) -> None:
-        for given, choices in ((self.states, Status), (self.kinds, ItemKind)):
+        for field, given, choices in (("states", self.states, Status), ("kinds", self.kinds, ItemKind)):
             unknown = sorted(set(given or ()) - {str(choice) for choice in choices})
             if unknown:
-                raise BadRequest(f"There is no {unknown[0]!r} among {', '.join(sorted(choices))}.")
+                raise BadRequest(
+                    "unknown_filter_value", field=field, value=unknown[0], choices=", ".join(sorted(choices))
+                )
 
     @property
     def empty(self) -> bool:
@@ -276,7 +278,7 @@ def parse_cursor(cursor: str, filter_: DocumentFilter, order: Order, *, down: bo
             return ListPosition(make_storable(key) if text else _number(key), _number(id_))
     except ValueError:
         pass
-    raise BadRequest(f"{cursor!r} is not where a page of this list ended; begin again without it.")
+    raise BadRequest("bad_cursor", cursor=cursor)
 
 
 def _cursor_prefix(filter_: DocumentFilter, order: Order, *, down: bool) -> str:

@@ -66,7 +66,7 @@ class DocumentOperations:
         if action is Action.REFRESH:
             return self.refresh(base, ids, options)
         if action is Action.DELETE:
-            raise BadRequest(f"To {action} an item use the verb of that name; it does more than this one.")
+            raise BadRequest("use_delete")
         return [self._request_for_root(base, root, Operation(action), options) for root in self._roots(base, ids)]
 
     def reindex(
@@ -92,11 +92,7 @@ class DocumentOperations:
         roots = self._roots(base, ids)
         for root in roots:
             if root.source is None:
-                raise BadRequest(
-                    "not_from_a_source",
-                    f"{root.name!r} was uploaded; there is no place where it could be looked for again.",
-                    name=root.name,
-                )
+                raise BadRequest("not_from_a_source", name=root.name)
         return [
             self._reply_being_deleted(base, root, operation, options)
             if root.deleting
@@ -218,8 +214,8 @@ class DocumentOperations:
             require_unchanged(tx, lock_open_base(tx, base, building=building), root, options.unless_changed)
             return select_live_requests(tx, requests[:LARGEST_BATCH])
 
-        asks = requests or options.unless_changed is not None
-        answers = self._store.admit_with(first) if asks else []
+        needed = requests or options.unless_changed is not None
+        answers = self._store.admit_with(first) if needed else []
         answers += admit_live_requests(self._store, base, requests[LARGEST_BATCH:], building=building)
         return combine_answers(root, answers)
 

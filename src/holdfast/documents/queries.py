@@ -86,16 +86,14 @@ class DocumentQueries:
     ) -> Page[Document]:
         """Return a page of items, by its number or by the cursor of the page before it.
 
-        Example: `queries.list(base, DocumentFilter(states=["failed"]), order=Order.NAME)`
+        Example:
+            page = queries.list(base, DocumentFilter(states=["failed"]), order=Order.NAME)
         """
         offset = (page - 1) * size
         if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_OFFSET:
-            raise BadRequest(
-                f"A page has 1 to {LARGEST_PAGE} items. Numbers begin at 1 and reach the first {MAX_OFFSET} items; "
-                "what is behind them is reached by the cursor."
-            )
+            raise BadRequest("bad_page", page=page, size=size, largest=LARGEST_PAGE, reach=MAX_OFFSET)
         if reverse and (order is Order.ACTIVE or filter_.deleting):
-            raise BadRequest("This list has one direction only; order it by name, size or changed to reverse it.")
+            raise BadRequest("not_reversible")
         down = reverse if order in (Order.ACTIVE, Order.NAME) else not reverse
         place = None if cursor is None else parse_cursor(cursor, filter_, order, down=down)
         with self._reading(base) as (tx, now):
@@ -118,11 +116,10 @@ class DocumentQueries:
         """Return the statuses of items in the given order; unknown and deleted items are left out."""
         wanted = list(dict.fromkeys(ids))
         if len(wanted) > MAX_STATUSES_PER_CALL:
-            raise BadRequest(
-                f"Of {len(wanted)} items at once nothing is told; ask for {MAX_STATUSES_PER_CALL} at most."
-            )
-        if any(not 0 < id_ < ID_LIMIT for id_ in wanted):
-            raise BadRequest("An item is named by its number, which is 1 or more.")
+            raise BadRequest("too_many_ids", count=len(wanted), most=MAX_STATUSES_PER_CALL)
+        for id_ in wanted:
+            if not 0 < id_ < ID_LIMIT:
+                raise BadRequest("bad_document_id", document=id_)
         with self._reading(base) as (tx, now):
             rows = self._rows(tx, now, wanted)
             placed = self._add_queue_positions(tx, [row.status for row in rows.values()])

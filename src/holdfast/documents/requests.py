@@ -1,4 +1,4 @@
-"""What callers pass to operations on documents, and what they get back for each document."""
+"""The arguments of operations on documents, and the reply for each document."""
 
 from __future__ import annotations
 

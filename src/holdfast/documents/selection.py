@@ -82,9 +82,9 @@ def lock_open_base(tx: Transaction, base: Base, *, building: bool) -> Base:
 
 
 def refuse_failed(base: Base) -> None:
-    """Raise `BaseFailed` with the reason if the base has failed."""
+    """Raise `BaseFailed` with the problem of the base if it has one."""
     if base.problem is not None:
-        raise BaseFailed(base.name, describe_fault(base.problem).message)
+        raise BaseFailed(base.name, base.problem)
 
 
 def require_unchanged(tx: Transaction, base: Base, item: Item, generations: Collection[int] | None) -> None:
@@ -114,7 +114,7 @@ def admit_live_requests(
 ) -> list[AdmissionResult]:
     """Admit requests in bounded transactions; requests about items deleted in the meantime are left out.
 
-    `ticket` is the ticket of the work that asks: if it lost its slot, nothing more is admitted. `checkpoint` receives
+    `ticket` is the ticket of the calling work: if it lost its slot, nothing more is admitted. `checkpoint` receives
     the number of requests done, before each transaction.
     """
     results: list[AdmissionResult] = []

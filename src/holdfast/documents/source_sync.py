@@ -83,7 +83,7 @@ class SourceIndexer:
         bases, found = self._catalog.read_for_tickets([ticket])
         item = found.get(ticket.key.owner)
         if item is None or item.source is None:
-            raise Permanent("no_source", "The item is not there any more, or nothing says where it comes from.")
+            raise Permanent("no_source")
         base = bases[ticket.key.base]
         again = self._store.job(ticket.job).payload == REINDEX_UNCHANGED
         if item.kind is ItemKind.DIRECTORY:
@@ -134,7 +134,7 @@ class SourceIndexer:
         )
         options = AddOptions(on_duplicate=OnDuplicate.REPLACE, refuse_copies=False, cause="look", ticket=task.ticket)
         (reply,) = self._adder.add(base, [upload], options)
-        pause_for_quota(held=reply.quota_exhausted)
+        pause_for_quota(base, held=reply.quota_exhausted)
         return [] if reply.accepted else [item.id]
 
     def _list(self, task: Task, base: Base, item: Item) -> list[int]:
@@ -160,7 +160,7 @@ class SourceIndexer:
             ticket=task.ticket,
         )
         replies = self._adder.add(base, new, options)
-        pause_for_quota(held=any(reply.quota_exhausted for reply in replies))
+        pause_for_quota(base, held=any(reply.quota_exhausted for reply in replies))
         modified_pages = [
             one
             for url, one in known.items()

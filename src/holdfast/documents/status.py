@@ -1,4 +1,4 @@
-"""Derives the status of an item from its slots: what is searchable, what is wrong, how far it is."""
+"""Derives the status of an item from its slots: whether search finds it, its problem, and its progress."""
 
 from __future__ import annotations
 
@@ -22,19 +22,13 @@ if TYPE_CHECKING:
 
 # The slot whose state comes first here is shown as the activity of an item.
 _ACTIVITY_ORDER = (SlotState.RUNNING, SlotState.WAITING, SlotState.QUEUED, SlotState.BLOCKED, SlotState.DELETING)
-# Among the slots with a problem, the progress whose state comes first here gives the reason.
+# Among the slots with a problem, the one whose state comes first here gives the reason.
 _PROBLEM_ORDER = (SlotState.FAILED, SlotState.WAITING, SlotState.DELETING, SlotState.CANCELLED)
 
-NOT_REQUESTED = Fault("not_asked", {"message": "Nobody has asked for it to be indexed."})
-CANCELLED = Fault("cancelled", {"message": "It was cancelled before it was complete. Retry it to build the rest."})
-NEWER_CANCELLED = Fault(
-    "newer_cancelled",
-    {
-        "message": "The newest version was cancelled before it was built; the version before it stays searchable. "
-        "Retry it to build the newest version."
-    },
-)
-CHILD_PROBLEM = Fault("below", {"message": "Something that stands below it is not as wanted."})
+NOT_REQUESTED = Fault("not_asked")
+CANCELLED = Fault("cancelled")
+NEWER_CANCELLED = Fault("newer_cancelled")
+CHILD_PROBLEM = Fault("below")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +45,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStatus:
-    """The status of progress index of a document."""
+    """The status of one index of a document."""
 
     kind: str
     state: SlotState
@@ -80,7 +74,7 @@ class DocumentStatus:
     searchable: bool  # a search can find it now, regardless of its status
     generation: int  # of the newest request
     built: int  # generation that is served; 0: none
-    why: Problem | None = None  # what is wrong
+    why: Problem | None = None
     retry_at: datetime | None = None  # when it is retried automatically
     progress: Progress | None = None  # of the running work
     priority: int | None = None  # of the active work
@@ -137,11 +131,7 @@ def damage_of(item: Item) -> StateConflict | None:
     """Return the error for a document whose row is damaged; None if it is not."""
     if item.damage is None:
         return None
-    return StateConflict(
-        "document_damaged",
-        f"Document {item.id} cannot be shown: the stored value of {item.damage!r} is not readable, or is nested too "
-        "deeply. It was written by an older version or another program. Delete the document and add it again.",
-    )
+    return StateConflict("document_damaged", document=item.id, column=item.damage)
 
 
 def document_of(item: Item, status: DocumentStatus, base: str, **detail: Any) -> Document:
@@ -183,7 +173,7 @@ def derive_document_status(
         searchable=any(slot.served for slot in indexes) if searchable is None else searchable,
         generation=generation_of(slots),
         built=max((slot.built for slot in indexes), default=0),
-        why=describe_fault(problem) if damaged is None else Problem(code=damaged.reason, message=str(damaged)),
+        why=describe_fault(problem if damaged is None else Fault(damaged.code, damaged.params)),
         retry_at=as_datetime(retry_at),
         progress=progress_of(shown.progress) if shown else None,
         priority=min(slot.priority for slot in active) if active else None,
@@ -213,7 +203,7 @@ def _activity_rank(slot: Slot) -> tuple[int, int, int]:
 
 
 def _find_problem(item: Item, status: Status, slots: Sequence[Slot]) -> tuple[Fault | None, Moment | None]:
-    """Return what is wrong, and when it is retried automatically."""
+    """Return the problem of an item, and when its work is retried automatically."""
     if item.problem is not None:
         return item.problem, None
     if troubled := list(filter(_has_problem, slots)):
@@ -238,12 +228,11 @@ def _has_problem(slot: Slot) -> bool:
 
 
 def _missing_chunks_fault(slot: Slot) -> Fault:
-    message = f"{slot.missing} of its chunks are missing in {slot.kind}; try again, and only these are asked for."
-    return Fault("chunks_missing", {"kind": slot.kind, "missing": str(slot.missing), "message": message})
+    return Fault("chunks_missing", {"kind": slot.kind, "missing": str(slot.missing)})
 
 
 def index_of(slot: Slot, *, attempts_max: int, chunks: int, recipe: str | None) -> IndexStatus:
-    """Return the status of progress slot; `chunks` is the number of chunks in the list that it serves."""
+    """Return the status of an index from its slot; `chunks` is the number of chunks in the list that it serves."""
     retry_at = slot.due_at if slot.state in (SlotState.WAITING, SlotState.DELETING) else None
     return IndexStatus(
         kind=slot.kind,

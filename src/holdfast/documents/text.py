@@ -81,12 +81,12 @@ class _Build(NamedTuple):
 def locate_original(blobs: BlobStore, item: Item) -> OriginalFile:
     """Return the original file of a document."""
     if item.is_container:
-        raise BadRequest(f"{item.name!r} is a {item.kind}; it holds others, and has no content of its own.")
+        raise BadRequest("no_original", name=item.name)
     if item.blob is None or item.digest is None:
-        raise StateConflict("no_content", f"{item.name!r} has no content yet; its source was not read so far.")
+        raise StateConflict("no_content", name=item.name)
     path = blobs.path(item.blob)
     if blobs.written_at(item.blob) is None:
-        raise StateConflict("file_lacks", f"The file of {item.name!r} is not there. Add it again, or restore the file.")
+        raise StateConflict("file_lacks", name=item.name)
     fetched = item.kind is ItemKind.URL
     name = str(item.metadata.get("file", item.name)) if fetched else item.name
     type_ = str(item.metadata.get("type", "")) if fetched else ""
@@ -95,11 +95,11 @@ def locate_original(blobs: BlobStore, item: Item) -> OriginalFile:
 
 def read_text(tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int, limit: int) -> DocumentText:
     if start < 0 or not 1 <= limit <= MAX_CHARACTERS:
-        raise BadRequest(f"A part of a text begins at 0 or later, and has 1 to {MAX_CHARACTERS} characters.")
+        raise BadRequest("text_range", longest=MAX_CHARACTERS)
     content = next((slot for slot in slots if slot.kind == CONTENT and slot.served), None)
     if content is None or content.source is None:
-        raise StateConflict("not_read", f"{item.name!r} has no text yet; it is read when it is indexed.")
-    build = _build(tx, content.owner_id, content.source)
+        raise StateConflict("not_read", name=item.name)
+    build = _build(tx, item, content.owner_id, content.source)
     stop = min(start + limit, build.length)
     return DocumentText(
         document=item.id,
@@ -114,13 +114,13 @@ def read_text(tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int,
 
 def read_passage(tx: Transaction, base: Base, item: Item, chunk: int, *, around: int) -> PassageInContext:
     if not 0 <= around <= MAX_CHARACTERS:
-        raise BadRequest(f"What stands around a passage is 0 to {MAX_CHARACTERS} characters to either side.")
+        raise BadRequest("context_range", longest=MAX_CHARACTERS)
     valid = 0 < chunk < ID_LIMIT
     rows = tx.run(sql.SERVED_CHUNK, base=base.key, owner=item.key, chunk=chunk) if valid else []
     if not rows:
-        raise StateConflict("chunk_gone", f"{item.name!r} has no passage {chunk} any more; it was changed since.")
+        raise StateConflict("chunk_gone", name=item.name, chunk=chunk)
     owner, number, built, start, body, stop, headings, text = rows[0]
-    build = _build(tx, owner, number)
+    build = _build(tx, item, owner, number)
     return PassageInContext(
         document=item.id,
         name=item.name,
@@ -136,10 +136,10 @@ def read_passage(tx: Transaction, base: Base, item: Item, chunk: int, *, around:
     )
 
 
-def _build(tx: Transaction, owner: int, number: int) -> _Build:
+def _build(tx: Transaction, item: Item, owner: int, number: int) -> _Build:
     rows = tx.run(sql.READ_BUILD, owner_id=owner, build=number)
     if not rows:
-        raise StateConflict("not_read", "The list of its chunks is not whole. The doctor finds and repairs that.")
+        raise StateConflict("chunk_list_incomplete", name=item.name)
     title, pages, length = rows[0]
     return _Build(owner, number, title, json.loads(pages), length)
 

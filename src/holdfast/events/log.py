@@ -1,7 +1,7 @@
 """Reads the event log in one order for all readers: no event appears before a position that was read already.
 
-A reader keeps a cursor. If retention removed lines after the cursor, or the cursor is not from this log, the page says
-`reset`: the reader must start again, and no event is lost silently.
+A reader keeps a cursor. If retention removed lines after the cursor, or the cursor is not from this log, the page has
+`reset` set: the reader must start again, and no event is lost silently.
 """
 
 from __future__ import annotations

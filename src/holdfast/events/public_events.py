@@ -21,36 +21,36 @@ if TYPE_CHECKING:
     from holdfast.engine.store import LoggedEvent
 
 EVENT_TYPES: Mapping[str, str] = {
-    "job.accepted": "A request was accepted and is a job from now on; `data` says what, why and for whom.",
-    "job.success": "The job ended: all it asked for is done.",
-    "job.degraded": "The job ended: something can be searched, and something is missing.",
-    "job.failed": "The job ended: nothing came of it; `results` names the error of each part.",
-    "job.superseded": "The job ended: a newer request took its place.",
-    "job.cancelled": "The job ended: somebody stopped it.",
-    "job.deleted": "The job ended: what it was for was deleted.",
-    "job.reprioritised": "A person gave the job another priority; `data` says from which to which.",
-    "index.ready": "An index of a document is built and searched; `missing` counts the chunks it lacks.",
-    "index.failed": "An index of a document was given up; what it served before is still searched.",
-    "index.removed": "An index of a document is gone, with its rows.",
-    "document.added": "A document, page or folder came into a base.",
-    "document.changed": "A document got other content or another source.",
-    "document.status": "The status of a document changed, and no other event tells it.",
-    "document.deleted": "A document was deleted: from now on it is found nowhere.",
-    "document.removed": "The clean-up of a deleted document is done: nothing of it is left.",
-    "base.created": "A base was made.",
-    "base.renamed": "A base has another name.",
-    "base.changed": "The settings of a base were written; its documents follow.",
-    "base.failed": "Nothing can be indexed in the base until it is repaired; `error` says why.",
-    "base.repaired": "A base that had failed can be used again.",
-    "base.cleared": "All documents of a base were deleted at once; none of them is told of by itself.",
-    "base.deleted": "A base was deleted with all that is in it; its documents are not told of by themselves.",
-    "base.removed": "The clean-up of a deleted base is done: nothing of it is left.",
-    "cards.ready": "A new set of study cards of a base is shown.",
-    "cards.failed": "A new set of study cards was given up; the one before is still shown.",
-    "cards.removed": "The study cards of a base are gone.",
-    "queue.paused": "A base, or without a base the whole queue, starts no more work.",
-    "queue.resumed": "A pause is over.",
-    "webhook.disabled": "Nothing more is sent to a webhook; `data` says which, and why: `gone` or `failing`.",
+    "job.accepted": "A request was accepted as a job; `data` has the operation, its cause and the requester.",
+    "job.success": "The job ended: everything that was requested is done.",
+    "job.degraded": "The job ended: a part is searchable, and a part is missing.",
+    "job.failed": "The job ended without a result; `results` has the error of each part.",
+    "job.superseded": "The job ended: a newer request replaced it.",
+    "job.cancelled": "The job ended: a user cancelled it.",
+    "job.deleted": "The job ended: its document or base was deleted.",
+    "job.reprioritised": "A user changed the priority of the job; `data` has the old and the new one.",
+    "index.ready": "An index of a document is built and searchable; `missing` is the number of chunks that it lacks.",
+    "index.failed": "Building an index of a document failed for good; its previous version stays searchable.",
+    "index.removed": "An index of a document was removed with its rows.",
+    "document.added": "A document, page or folder was added to a base.",
+    "document.changed": "A document has new content or a new source.",
+    "document.status": "The status of a document changed, and no other event contains the new status.",
+    "document.deleted": "A document was deleted: it disappears from lists and search at once.",
+    "document.removed": "The clean-up of a deleted document is complete: all its data is removed.",
+    "base.created": "A base was created.",
+    "base.renamed": "A base was renamed.",
+    "base.changed": "The settings of a base were changed; its documents follow.",
+    "base.failed": "The base has failed: nothing can be indexed until it is repaired; `error` is the reason.",
+    "base.repaired": "A base that had failed was repaired.",
+    "base.cleared": "All documents of a base were deleted; there are no events for the single documents.",
+    "base.deleted": "A base was deleted with all its documents; there are no events for the single documents.",
+    "base.removed": "The clean-up of a deleted base is complete: all its data is removed.",
+    "cards.ready": "A new set of study cards of a base is complete and shown.",
+    "cards.failed": "Making a new set of study cards failed; the previous set stays.",
+    "cards.removed": "The study cards of a base were removed.",
+    "queue.paused": "A base was paused, or the whole queue if there is no base: no work starts.",
+    "queue.resumed": "A pause has ended.",
+    "webhook.disabled": "A webhook was disabled; `data` has the webhook and the reason: `gone` or `failing`.",
 }
 TOPICS = frozenset(type_.partition(".")[0] for type_ in EVENT_TYPES)
 PROGRESS = "progress"  # the topic of progress messages, which are not stored
@@ -178,7 +178,7 @@ def resolve_topics(topics: Iterable[str]) -> frozenset[str]:
         types = {type_ for type_ in EVENT_TYPES if topic in (type_, type_.partition(".")[0])}
         if not types and topic != PROGRESS:
             known = ", ".join(sorted({*TOPICS, PROGRESS}))
-            raise BadRequest(f"There are no events about {topic!r}; there are {known}, and each type of the catalogue.")
+            raise BadRequest("topic_unknown", topic=topic, topics=known)
         resolved |= types
     return frozenset(resolved)
 

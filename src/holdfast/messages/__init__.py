@@ -27,6 +27,8 @@ LANGUAGES = {"en": "English", "zh": "简体中文"}
 DEFAULT_LANGUAGE = "en"
 UNKNOWN_VALUE = "…"  # for a parameter that an old row or a plug-in did not store
 REASON = "why"  # the parameter whose value is the key of a text, below `why.`
+CAUSE = "cause"  # the parameter whose value is the code of another problem; its text has the same parameters
+MESSAGE = "message"  # the ready text of a problem, from a plug-in or from an old row
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -45,6 +47,12 @@ class Translations:
         """Return a text, or `otherwise` if the catalogue has none: for codes of plug-ins."""
         return self.texts.get(key, otherwise)
 
+    def explain_cause(self, params: Mapping[str, object]) -> str:
+        """Return the text of the problem that is the cause of another one; see `make_cause_params`."""
+        cause = str(params[CAUSE])
+        text = self.texts.get(f"problem.{cause}")
+        return cause if text is None else fill_placeholders(text, params)
+
 
 def fill_placeholders(text: str, values: Mapping[str, object]) -> str:
     return _PLACEHOLDER.sub(lambda found: str(values.get(found[1], UNKNOWN_VALUE)), text)
@@ -55,8 +63,25 @@ def format_message(key: str, params: Mapping[str, object], *, otherwise: str = "
     english = translations_for(DEFAULT_LANGUAGE)
     if key not in english.texts:
         return otherwise or key
-    why = params.get(REASON)
-    return english(key, **params if why is None else {**params, REASON: english.get(f"why.{why}", str(why))})
+    shown = dict(params)
+    if REASON in params:
+        shown[REASON] = english.get(f"why.{params[REASON]}", str(params[REASON]))
+    if CAUSE in params:
+        shown[CAUSE] = params.get(MESSAGE) or english.explain_cause(shown)
+    return english(key, **shown)
+
+
+def make_cause_params(code: str, params: Mapping[str, object]) -> dict[str, object]:
+    """Return the parameters of an error that another problem caused.
+
+    In the text of the error, `{cause}` becomes the text of the problem in the language of the reader. A problem whose
+    code is not in the catalogue comes from a plug-in and has only its own message.
+
+    Example:
+        raise BadArchive("archive_settings", **make_cause_params("no_indexes", {}))
+    """
+    known = f"problem.{code}" in load_catalogue()
+    return {**params, CAUSE: code if known else params.get(MESSAGE, code)}
 
 
 @cache

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from holdfast import __version__
 from holdfast.api.auth import open_service
 from holdfast.engine import MOMENT_PARAMS, WHOLE_QUEUE
-from holdfast.messages import DEFAULT_LANGUAGE, LANGUAGES, fill_placeholders, translations_for
+from holdfast.messages import CAUSE, DEFAULT_LANGUAGE, LANGUAGES, fill_placeholders, translations_for
 from holdfast.service.local import LocalService
 from holdfast.service.schemas import Problem
 from holdfast.web.i18n import choose_language, translations_url
@@ -190,6 +190,8 @@ class Formatter:
             else self._translate_parameter(name, value)
             for name, value in problem.params.items()
         }
+        if CAUSE in values:
+            values[CAUSE] = self._translations.explain_cause(values)
         text = self._translations.get(f"{prefix}.{problem.code}", problem.message)
         return fill_placeholders(text, {**values, "message": problem.message})
 

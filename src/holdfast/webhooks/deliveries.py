@@ -190,7 +190,7 @@ class DeliveryOutbox:
             delivery = _read_delivery(tx, id_)
             ((disabled_at,),) = tx.run(sql.LOCK_WEBHOOK, id=delivery.webhook)
             if disabled_at is not None:
-                raise StateConflict("webhook_disabled", "The webhook is disabled; enable it, then deliver once more.")
+                raise StateConflict("webhook_disabled", webhook=delivery.webhook)
             tx.run(sql.PROBE_NOW, id=delivery.webhook)
             tx.run(sql.REQUEUE_DELIVERY, delivery=id_)
             return _read_delivery(tx, id_)

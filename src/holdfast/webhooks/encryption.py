@@ -55,11 +55,7 @@ class EncryptionKey:
         try:
             return str(self._fernet.decrypt(token.encode()).decode())
         except InvalidToken as error:
-            raise BadSecretKey(
-                "secret_damaged",
-                "The secret of a webhook cannot be decrypted: its row in the database is damaged. Replace the secret "
-                "with `holdfast webhooks rotate ID`, or delete the webhook and create it again.",
-            ) from error
+            raise BadSecretKey("secret_damaged") from error
 
     @cached_property
     def _derived_key(self) -> bytes:
@@ -166,11 +162,7 @@ class SecretCipher:
             except FileNotFoundError:
                 keys = ()
             except (OSError, UnicodeDecodeError) as error:
-                raise BadSecretKey(
-                    "secret_key_missing",
-                    f"The key of the webhook secrets cannot be read from {self._path} ({error}). Check the owner and "
-                    "the mode of the file, or set HOLDFAST_SECRET_KEY.",
-                ) from error
+                raise BadSecretKey("secret_key_unreadable", path=self._path, detail=error) from error
         self._keys_by_fingerprint |= {key.fingerprint: key for key in keys}
         return keys
 
@@ -183,11 +175,7 @@ class SecretCipher:
             self._path.hardlink_to(draft)  # fails if it exists
         keys = self._load_keys()
         if not keys:
-            raise BadSecretKey(
-                "secret_key_missing",
-                f"There is no key in {self._path}. Restore the file from a backup, delete it to create a new key, or "
-                "set HOLDFAST_SECRET_KEY.",
-            )
+            raise BadSecretKey("secret_key_empty", path=self._path)
         return keys[0]
 
     def _save_keys(self, keys: Sequence[EncryptionKey]) -> None:
@@ -206,11 +194,7 @@ class SecretCipher:
                 yield draft
                 sync_folder(draft.parent)
         except OSError as error:
-            raise BadSecretKey(
-                "secret_key_missing",
-                f"The key of the webhook secrets cannot be written to {self._path} ({error.strerror}). Nothing was "
-                "stored; make the home folder writable, or set HOLDFAST_SECRET_KEY.",
-            ) from error
+            raise BadSecretKey("secret_key_unwritable", path=self._path, detail=error.strerror) from error
         finally:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -218,19 +202,9 @@ class SecretCipher:
     def _make_wrong_key_error(self, stored: set[str]) -> BadSecretKey:
         names = ", ".join(sorted(stored))
         if not self._configured_keys and not self._path.exists():
-            return BadSecretKey(
-                "secret_key_missing",
-                f"The webhook secrets in this database are encrypted (key {names}), and there is no key: "
-                f"HOLDFAST_SECRET_KEY is not set and {self._path} does not exist. Set it to the key of the deployment "
-                "or restore the file. If the key is lost, delete the webhooks and create them again.",
-            )
-        where = "HOLDFAST_SECRET_KEY" if self._configured_keys else str(self._path)
-        return BadSecretKey(
-            "secret_key_wrong",
-            f"The webhook secrets in this database were encrypted with another key ({names}) than the one in {where}. "
-            "All processes of a deployment need the same key. If the key is lost, delete the webhooks and create them "
-            "again.",
-        )
+            return BadSecretKey("secret_key_missing", keys=names, path=self._path)
+        place = "HOLDFAST_SECRET_KEY" if self._configured_keys else self._path
+        return BadSecretKey("secret_key_wrong", keys=names, place=place)
 
 
 def _is_encrypted(stored: str) -> bool:
@@ -251,11 +225,7 @@ def _parse_keys(given: Sequence[str]) -> list[str]:
     """Return the keys in a setting or a file; refuse short keys, because they can be guessed."""
     texts = [text.strip() for text in given if text.strip()]
     if any(len(text) < MIN_KEY_LENGTH for text in texts):
-        raise BadSettings(
-            f"A key for webhook secrets has at least {MIN_KEY_LENGTH} characters. Create one with "
-            "`openssl rand -base64 32` "
-            "and set HOLDFAST_SECRET_KEY to it; several keys are separated by commas, the newest first."
-        )
+        raise BadSettings("secret_key_short", shortest=MIN_KEY_LENGTH)
     return texts
 
 

@@ -39,7 +39,10 @@ export function explainProblem(problem, prefix = "problem") {
   if (problem.message && prefix === "problem" && language === "en") return problem.message; // a plug-in may have its own message for a code of ours
   const text = texts[`${prefix}.${problem.subcode}`] ?? texts[`${prefix}.${problem.code}`] ?? "{message}";
   const params = problem.params ?? {};
-  return text.replace(/\{(\w+)\}/g, (_, name) => (name === "message" ? problem.message : name in params ? translateParameter(name, params[name]) : "…"));
+  /** @param {string} given @param {Record<string, string>} values */
+  const fill = (given, values) => given.replace(/\{(\w+)\}/g, (_, name) => (name === "message" ? problem.message : name in values ? translateParameter(name, values[name]) : "…"));
+  const cause = texts[`problem.${params.cause}`]; // the text of the problem that caused this one
+  return fill(text, cause ? { ...params, cause: fill(cause, params) } : params);
 }
 
 /** @param {string} code */

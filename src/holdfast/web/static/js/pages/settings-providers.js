@@ -6,11 +6,11 @@ import { el, field, pageData } from "../html.js";
 import { explainProblem, formatNumber, t } from "../i18n.js";
 import { followEvents } from "../stream.js";
 
-/** @typedef {{role: string, provider: string, model: string | null, ok: boolean, took_ms: number, message: string, code: string | null}} ProviderTestResult */
+/** @typedef {{role: string, provider: string, model: string | null, ok: boolean, took_ms: number, message: string, code: string | null, params: Record<string, string>}} ProviderTestResult */
 
 /** @param {ProviderTestResult} result */
 function outcome(result) {
-  if (!result.ok) return t("settings.trial_failed", { why: explainProblem({ code: result.code ?? "", message: result.message }) });
+  if (!result.ok) return t("settings.trial_failed", { why: explainProblem({ code: result.code ?? "", message: result.message, params: result.params }) });
   if (result.provider === "none") return t("settings.trial_none");
   if (result.provider === "offline") return t("settings.trial_here");
   return t("settings.trial_ok", { took: t("settings.milliseconds", { count: formatNumber(result.took_ms) }) });

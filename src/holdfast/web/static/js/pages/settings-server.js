@@ -3,9 +3,9 @@
 import { post } from "../api.js";
 import { errorOf } from "../forms.js";
 import { byId, el, icon, pageData } from "../html.js";
-import { formatNumber, t } from "../i18n.js";
+import { formatNumber, indexName, t } from "../i18n.js";
 
-/** @typedef {{code: string, where: string, count: number, sentence: string, examples: string[], fixable: boolean, fixed: number}} Finding */
+/** @typedef {{code: string, where: string, count: number, sentence: string, examples: string[], fixable: boolean, fixed: number, params: Record<string, string>}} Finding */
 
 const deep = el("input", { type: "checkbox" });
 const check = el("button", { type: "button", class: "first", onclick: () => run(false) }, icon("pulse"), t("settings.doctor_run"));
@@ -16,7 +16,7 @@ let busy = false;
 function findingRow(one) {
   const state = one.fixed ? t("settings.doctor_fixed", { fixed: formatNumber(one.fixed), count: formatNumber(one.count) }) : t(one.fixable ? "settings.doctor_fixable" : "settings.doctor_people");
   const chip = el("span", { class: "chip", "data-status": one.fixed >= one.count ? "success" : one.fixable ? "degraded" : "failed" }, state);
-  const sentence = t(`finding.${one.code}`, { count: formatNumber(one.count), where: one.where });
+  const sentence = t(`finding.${one.code}`, { ...one.params, count: formatNumber(one.count), kind: indexName(one.params.kind ?? "") });
   return el("li", {}, el("p", {}, sentence, " ", chip), one.examples.length ? el("p", { class: "small mono break" }, one.examples.join(", ")) : null);
 }
 
