@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.catalog import Item, item_from_row, lock_base, parse_item_id, read_items
 from holdfast.documents import statements as sql
 from holdfast.documents.status import generation_of
-from holdfast.engine import Status, describe_fault
+from holdfast.engine import Status
 from holdfast.engine.store import LARGEST_BATCH, lock_and_load_owners, require_held
 from holdfast.errors import BaseFailed, PreconditionFailed, UnknownBase, UnknownItem
 
