@@ -110,8 +110,9 @@ def test_the_jobs_of_a_document_are_listed_with_active_jobs_first(rig: Rig, cloc
     rig.library.catalog.create_base("attic", BaseSettings())
     assert front.jobs.list("attic", document=whale).items == []
     assert seen_by_key(rig, "attic").jobs.list(document=whale).total == 0
-    with pytest.raises(BadRequest, match="name the base"):
+    with pytest.raises(BadRequest, match="Name the base of the document") as refused:
         front.jobs.list(document=whale)
+    assert refused.value.subcode == "document_without_base"
 
 
 def test_jobs_show_the_name_of_a_document_until_it_is_removed(rig: Rig) -> None:
