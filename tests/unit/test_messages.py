@@ -26,7 +26,7 @@ CJK = re.compile(r"[\u4e00-\u9fff]")
 # fmt: off
 NAMES = frozenset({
     "API", "Anki", "BM25", "CSV", "Celery", "Ctrl", "DOCX", "Excel", "GB", "HTML", "HTTP", "HTTPS", "Holdfast",
-    "Idempotency-Key", "JSON", "KB", "MB", "MCP", "Markdown", "NUL", "OCR", "OpenAI", "PDF", "PostgreSQL",
+    "Idempotency-Key", "JSON", "JavaScript", "KB", "MB", "MCP", "Markdown", "NUL", "OCR", "OpenAI", "PDF", "PostgreSQL",
     "PowerPoint", "Python", "Redis", "SHA-256", "SQL", "SQLite", "SSE", "TLS", "TMPDIR", "TSV", "URL", "UTC",
     "UTF-8", "Unicode", "Webhook", "Word", "XML", "ZIP",
 })
