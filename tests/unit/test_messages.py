@@ -25,10 +25,10 @@ CJK = re.compile(r"[\u4e00-\u9fff]")
 # Names that are the same in Chinese: products, formats, protocols, and words that users type.
 # fmt: off
 NAMES = frozenset({
-    "API", "Anki", "BM25", "CSV", "Celery", "Ctrl", "DOCX", "Excel", "GB", "HTML", "HTTP", "HTTPS", "Holdfast", "IPv4",
-    "IPv6", "Idempotency-Key", "JSON", "KB", "MB", "MCP", "Markdown", "NUL", "OCR", "OpenAI", "PDF", "PostgreSQL",
-    "PowerPoint", "Python", "Redis", "SHA-256", "SQL", "SQLite", "SSE", "TLS", "TMPDIR", "TSV", "URL", "UTC", "UTF-8",
-    "Unicode", "Webhook", "Word", "XML", "ZIP",
+    "API", "Anki", "BM25", "CSV", "Celery", "Ctrl", "DOCX", "Excel", "GB", "HTML", "HTTP", "HTTPS", "Holdfast",
+    "IPv4", "IPv6", "Idempotency-Key", "JSON", "JavaScript", "KB", "MB", "MCP", "Markdown", "NUL", "OCR",
+    "OpenAI", "PDF", "PostgreSQL", "PowerPoint", "Python", "Redis", "SHA-256", "SQL", "SQLite", "SSE", "TLS",
+    "TMPDIR", "TSV", "URL", "UTC", "UTF-8", "Unicode", "Webhook", "Word", "XML", "ZIP",
 })
 # fmt: on
 # What users type or read elsewhere in the same form: code, settings, paths, addresses, options, event types.

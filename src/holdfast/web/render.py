@@ -196,7 +196,9 @@ class Formatter:
         return fill_placeholders(text, {**values, "message": problem.message})
 
     def explain_code(self, code: str) -> str:
-        return self.explain(Problem(code=code, message=code.replace("_", " ")))
+        """Explain an error of which only the code is known, such as the result of a job; "…" replaces parameters."""
+        text = self._translations.get(f"problem.{code}", "{message}")
+        return fill_placeholders(text, {"message": code.replace("_", " ")})
 
     def _translate_parameter(self, name: str, value: str) -> str:
         section = TRANSLATED_PARAMETERS.get(name)

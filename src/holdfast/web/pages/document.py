@@ -121,7 +121,7 @@ def reading_page(
     service = context.service
     found = service.documents.get(base, document)
     if found.kind is not ItemKind.NOTE and not is_markdown(found.name):
-        raise BadRequest(f"{found.name!r} is not Markdown; its text is on its own page.")
+        raise BadRequest("not_markdown", name=found.name)
     text = service.documents.text(base, document, start=start, length=READING_PAGE_CHARS)
     return context.render(
         "reading.html",

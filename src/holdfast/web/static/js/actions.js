@@ -29,19 +29,19 @@ export function actionsOf(doc) {
  */
 export function whyDisabled(action, doc) {
   const active = UNSETTLED_STATUSES.has(doc.status);
-  if (doc.status === "deleting" && !(action === "retry" && doc.why)) return t("why.deleting");
+  if (doc.status === "deleting" && !(action === "retry" && doc.why)) return t("disabled.deleting");
   if (action === "view") return null;
-  if (action === "download") return doc.sha256 ? null : t("why.no_original");
-  if (pageData.scope === "read") return t("why.scope");
+  if (action === "download") return doc.sha256 ? null : t("disabled.no_original");
+  if (pageData.scope === "read") return t("disabled.scope");
   if (action === "delete" || doc.status === "deleting") return null;
-  if (action === "cancel") return active ? null : t("why.resting");
-  if (active) return t(doc.status !== "queued" ? "why.active" : pageData.paused ? "why.paused" : "why.queued");
-  if (pageData.base_failed) return t("why.base_failed");
+  if (action === "cancel") return active ? null : t("disabled.resting");
+  if (active) return t(doc.status !== "queued" ? "disabled.active" : pageData.paused ? "disabled.paused" : "disabled.queued");
+  if (pageData.base_failed) return t("disabled.base_failed");
   const lacks = doc.status === "failed" || doc.status === "degraded" || doc.why?.code === "newer_cancelled";
-  if (action === "index") return doc.status === "not_indexed" || lacks ? null : t("why.indexed");
-  if (action === "reindex") return doc.status === "not_indexed" ? t("why.not_indexed") : null;
-  if (action === "retry") return lacks ? null : t("why.not_failed");
-  if (action === "refresh" || action === "rescan") return doc.source ? null : t("why.no_source");
+  if (action === "index") return doc.status === "not_indexed" || lacks ? null : t("disabled.indexed");
+  if (action === "reindex") return doc.status === "not_indexed" ? t("disabled.not_indexed") : null;
+  if (action === "retry") return lacks ? null : t("disabled.not_failed");
+  if (action === "refresh" || action === "rescan") return doc.source ? null : t("disabled.no_source");
   return null;
 }
 
@@ -76,8 +76,8 @@ export function paintButton(button, doc) {
  * @param {string | null} reason
  */
 export function labelButton(button, name, what, reason) {
-  button.setAttribute("aria-label", `${name}: ${what}${reason ? ` (${reason})` : ""}`);
-  button.title = reason ? `${name}: ${reason}` : name;
+  button.setAttribute("aria-label", `${t("pair", { name, value: what })}${reason ? ` (${reason})` : ""}`);
+  button.title = reason ? t("pair", { name, value: reason }) : name;
   if (reason) button.setAttribute("aria-disabled", "true");
   else button.removeAttribute("aria-disabled");
 }

@@ -35,15 +35,15 @@ export function openDialog(title, body, { buttons = [], wide = false } = {}) {
  * Ask for confirmation.
  * @param {string} question
  * @param {string} yes
- * @param {{danger?: boolean}} [options]
+ * @param {{danger?: boolean, no?: string}} [options]
  * @returns {Promise<boolean>}
  */
-export function askConfirmation(question, yes, { danger = false } = {}) {
+export function askConfirmation(question, yes, { danger = false, no = t("cancel") } = {}) {
   return new Promise((resolve) => {
     let confirmed = false;
-    const no = el("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, t("back"));
+    const cancel = el("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, no);
     const ok = el("button", { type: "button", class: danger ? "danger" : "first", onclick: () => { confirmed = true; dialog.close(); } }, yes);
-    const dialog = openDialog(yes, [el("p", {}, question)], { buttons: [no, ok] });
+    const dialog = openDialog(yes, [el("p", {}, question)], { buttons: [cancel, ok] });
     dialog.addEventListener("close", () => resolve(confirmed));
   });
 }

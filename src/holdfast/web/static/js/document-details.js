@@ -37,7 +37,7 @@ function jobRow(run, shown) {
   const head = el("p", { class: "bar" },
     el("span", { class: "chip", "data-status": status }, t(`document.what.${status}`)),
     first.generation ? el("strong", {}, t("document.nth", { number: first.generation })) : null,
-    first.operation ? el("span", {}, t(`document.operation.${first.operation}`)) : null,
+    first.operation ? el("span", {}, t(`operation.${first.operation}`)) : null,
     first.requester ? el("span", { class: "dim" }, t("document.by", { name: first.requester })) : null,
     el("span", { class: "gap" }), end && end.seconds !== null ? el("span", {}, formatDuration(end.seconds)) : null,
     el("span", { class: "small dim" }, el("time", { datetime: first.at })));
@@ -69,7 +69,7 @@ function attemptRow(one, begin, share, shown) {
   const problem = explainProblem(one.problem);
   const repeated = shown.has(problem);
   shown.add(problem);
-  const what = el("span", {}, `${indexName(one.kind ?? "")}: ${t(`document.what.${one.what}`)}`,
+  const what = el("span", {}, t("pair", { name: indexName(one.kind ?? ""), value: t(`document.what.${one.what}`) }),
     one.attempt ? el("span", { class: "dim" }, ` ${t("document.attempt", { number: one.attempt })}`) : null,
     problem && !repeated ? el("span", { class: "bad" }, ` ${problem}`) : null);
   const bar = svg("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { x: begin, width: share, height: 1 }));
@@ -139,7 +139,7 @@ export async function loadMissing(base, doc) {
 function missingRow(one) {
   const row = cloneTemplate("missing-row");
   setContent(row, "index", indexName(one.index));
-  setContent(row, "passage", t("document.nth_passage", { number: one.ordinal + 1 }));
+  setContent(row, "passage", t("document.nth_chunk", { number: one.ordinal + 1 }));
   setContent(row, "text", one.text);
   setContent(row, "why", explainProblem(one.problem));
   /** @type {HTMLAnchorElement} */ (field(row, "passage")).href = `?chunk=${one.chunk}#chunk-${one.chunk}`;

@@ -18,11 +18,11 @@ export const errorsAtTop = (doc) => doc.indexes.filter((one) => STATES_EXPLAINED
 export function describeStatus(doc) {
   /** @type {string[]} */
   const sentences = [];
-  if (doc.status === "deleting") sentences.push(t("why.deleting"));
+  if (doc.status === "deleting") sentences.push(t("disabled.deleting"));
   if (doc.status === "queued" && !pageData.paused) sentences.push(doc.queue_position ? t("document.behind", { count: formatNumber(doc.queue_position) }) : t("document.next"));
   for (const [state, key] of [["running", "document.building"], ["blocked", "document.blocked"], ["cancelled", "document.cancelled"]]) {
     const kinds = doc.indexes.filter((one) => one.state === state && !(state === "cancelled" && one.built)).map((one) => indexName(one.kind));
-    if (kinds.length) sentences.push(t(key, { indexes: kinds.join(t("document.and")) }));
+    if (kinds.length) sentences.push(t(key, { indexes: kinds.join(t("list.separator")) }));
   }
   for (const one of doc.indexes) {
     const values = { index: indexName(one.kind), attempts: one.attempts, most: one.attempts_max, at: formatDate(one.retry_at), problem: explainProblem(one.error), missing: formatNumber(one.missing), total: formatNumber(one.missing + one.chunks) };
@@ -33,7 +33,7 @@ export function describeStatus(doc) {
   const dependents = doc.indexes.filter((one) => one.state === "failed" && one.error?.code === "needed_slot_failed");
   for (const needed of new Set(dependents.map((one) => one.error?.params.kind ?? ""))) {
     const kinds = dependents.filter((one) => (one.error?.params.kind ?? "") === needed).map((one) => indexName(one.kind));
-    sentences.push(t("document.dependents", { needed: indexName(needed), indexes: kinds.join(t("document.and")) }));
+    sentences.push(t("document.dependents", { needed: indexName(needed), indexes: kinds.join(t("list.separator")) }));
   }
   const codes = new Set(["chunks_missing", "cancelled", ...doc.indexes.map((one) => one.error?.code)]);
   if (doc.why && !codes.has(doc.why.code)) sentences.push(explainProblem(doc.why));
@@ -67,7 +67,7 @@ export function paintDocumentStatus(doc) {
 export function paintFacts(doc) {
   const facts = byId("facts");
   field(facts, "size")?.setAttribute("value", String(doc.size));
-  setText(facts, "generation", `${doc.generation} / ${doc.built}`);
+  setText(facts, "generation", `${doc.built} / ${doc.generation}`);
   setText(facts, "priority", doc.priority === null ? "–" : String(doc.priority));
   setText(facts, "sha256", doc.sha256 ?? "");
   field(facts, "changed")?.setAttribute("datetime", doc.changed_at);

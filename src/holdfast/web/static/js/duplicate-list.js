@@ -24,8 +24,8 @@ export function startDuplicateList() {
 function fillRow(row, one) {
   const about = /** @type {HTMLElement} */ (field(row, "about"));
   field(row, "at")?.setAttribute("datetime", one.at);
-  setContent(row, "who", one.requester || t("queue.nobody"));
-  setContent(row, "operation", t(`queue.operation.${one.operation}`));
+  setContent(row, "who", one.requester || t("queue.this_machine"));
+  setContent(row, "operation", t(`operation.${one.operation}`));
   if (one.document) showDocumentName(about, one.base, one.document);
   else about.textContent = translationOr(`queue.subject.${one.subject}`, one.subject);
   setContent(row, "base", one.base ? el("a", { href: `/bases/${encodeURIComponent(one.base)}/documents` }, one.base) : "");
@@ -40,7 +40,7 @@ function paintCounts(counts) {
   byId("counted").hidden = !counts.length;
   byId("counts").tBodies[0].replaceChildren(
     ...counts.map((one) =>
-      el("tr", {}, el("td", {}, one.base), el("td", {}, one.requester || t("queue.nobody")), el("td", {}, translationOr(`activity.reason.${one.reason}`, one.reason)),
+      el("tr", {}, el("td", {}, one.base), el("td", {}, one.requester || t("queue.this_machine")), el("td", {}, translationOr(`activity.reason.${one.reason}`, one.reason)),
         el("td", { class: "end number" }, formatNumber(one.count)), el("td", { class: "end number" }, formatCost(one.cost)))),
   );
 }

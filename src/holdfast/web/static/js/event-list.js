@@ -67,14 +67,14 @@ function fillRow(row, event) {
   showDocumentName(/** @type {HTMLElement} */ (field(row, "about")), base, event.document);
   setContent(row, "base", base ? el("a", { href: `/bases/${encodeURIComponent(base)}/documents` }, base) : event.base !== null ? el("span", { class: "dim" }, t("activity.gone_base", { id: event.base })) : event.type.startsWith("queue.") ? t("activity.whole_queue") : "");
   setContent(row, "job", event.job ? el("a", { class: "mono", href: `/queue#job-${encodeURIComponent(event.job)}`, title: event.job }, shortId(event.job)) : "");
-  setContent(row, "who", event.data.requester === undefined ? "" : event.data.requester || t("queue.nobody"));
+  setContent(row, "who", event.data.requester === undefined ? "" : event.data.requester || t("queue.this_machine"));
 }
 
 /** @param {HoldfastEvent} event */
 function describeEvent(event) {
   if (translationOr(`activity.event.${event.type}`, "") === "") return event.type;
   const { operation = "index", missing = 0, status = "", from = "", to = "" } = event.data;
-  return t(`activity.event.${event.type}`, { operation: t(`queue.operation.${operation}`), kind: indexName(event.kind ?? ""), missing: formatNumber(missing), status: translationOr(`status.${status}`, status), from, to });
+  return t(`activity.event.${event.type}`, { operation: t(`operation.${operation}`), kind: indexName(event.kind ?? ""), missing: formatNumber(missing), status: translationOr(`status.${status}`, status), from, to });
 }
 
 /** Return the reason of a failure, or an empty text. @param {HoldfastEvent} event */

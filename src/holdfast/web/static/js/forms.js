@@ -16,8 +16,8 @@ import { t } from "./i18n.js";
 export function openForm(title, fields, yes, send, { danger = false, hindrance = () => "" } = {}) {
   const trouble = el("p", { class: "trouble", role: "alert" });
   const ok = el("button", { type: "submit", class: danger ? "danger" : "first" }, yes);
-  const back = el("button", { type: "button", onclick: () => dialog.close() }, t("back"));
-  const form = el("form", {}, ...fields, trouble, el("div", { class: "end" }, back, ok));
+  const cancel = el("button", { type: "button", onclick: () => dialog.close() }, t("cancel"));
+  const form = el("form", {}, ...fields, trouble, el("div", { class: "end" }, cancel, ok));
   const dialog = openDialog(title, [form]);
   const judge = () => {
     const why = hindrance();

@@ -45,8 +45,11 @@ export function explainProblem(problem, prefix = "problem") {
   return fill(text, cause ? { ...params, cause: fill(cause, params) } : params);
 }
 
-/** @param {string} code */
-export const explainCode = (code) => explainProblem({ code, message: code.replaceAll("_", " ") });
+/**
+ * Explain an error of which only the code is known, such as the result of a job; "…" replaces parameters.
+ * @param {string} code
+ */
+export const explainCode = (code) => (texts[`problem.${code}`] ?? "{message}").replace(/\{(\w+)\}/g, (_, name) => (name === "message" ? code.replaceAll("_", " ") : "…"));
 
 /** @param {Reply} reply */
 export const explainReply = (reply) => (`reply.${reply.reason}` in texts ? explainProblem({ code: reply.reason, message: reply.message, params: { status: t(`status.${reply.status}`) } }, "reply") : t("done.accepted"));

@@ -5,6 +5,7 @@ import { openDialog, tryOrNotify } from "./dialog.js";
 import { el } from "./html.js";
 import { explainCode, explainProblem, formatDate, formatNumber, indexName, t, translationOr } from "./i18n.js";
 import { jobTitle } from "./job-rows.js";
+import { jobStatusName } from "./status.js";
 
 /** @param {string} id */
 export async function openJobDialog(id) {
@@ -12,12 +13,12 @@ export async function openJobDialog(id) {
   const job = await tryOrNotify(() => get(`/jobs/${encodeURIComponent(id)}`));
   if (!job) return;
   const results = Object.entries(job.results).map(([kind, one]) =>
-    el("li", {}, `${indexName(kind)}: ${translationOr(`slot.${one.state}`, one.state)}`, one.missing ? `, ${t("queue.detail.missing", { count: formatNumber(one.missing) })}` : "", one.error ? ` (${explainCode(one.error)})` : ""));
+    el("li", {}, t("pair", { name: indexName(kind), value: [translationOr(`slot.${one.state}`, one.state), one.missing ? t("queue.detail.missing", { count: formatNumber(one.missing) }) : ""].filter(Boolean).join(t("list.separator")) }), one.error ? el("div", { class: "small dim" }, explainCode(one.error)) : ""));
   const lines = [
-    ["queue.state", t(`status.${job.state}`)],
+    ["queue.status", jobStatusName(job.state)],
     ["base", job.base],
     ["queue.detail.id", el("span", { class: "mono" }, job.id)],
-    ["queue.detail.cause", job.cause],
+    ["queue.detail.cause", translationOr(`cause.${job.cause}`, job.cause)],
     ["queue.priority", formatNumber(job.priority)],
     ["queue.detail.generation", formatNumber(job.generation)],
     ["queue.detail.created", formatDate(job.created_at)],
@@ -26,5 +27,5 @@ export async function openJobDialog(id) {
     results.length ? ["queue.detail.results", el("ul", {}, ...results)] : null,
   ];
   const list = el("dl", { class: "facts" }, ...lines.filter((one) => one !== null).flatMap(([key, value]) => [el("dt", {}, t(/** @type {string} */ (key))), el("dd", {}, value)]));
-  openDialog(`${t(`queue.operation.${job.operation}`)}: ${jobTitle(job)}`, [list]);
+  openDialog(t("pair", { name: t(`operation.${job.operation}`), value: jobTitle(job) }), [list]);
 }

@@ -4,7 +4,7 @@ import { labelButton } from "./actions.js";
 import { el, field, icon, pageData, setContent, setText } from "./html.js";
 import { explainCode, explainProblem, formatDuration, localise, t, translationOr } from "./i18n.js";
 import { KeyedRows } from "./keyed-rows.js";
-import { paintProgress, paintStatus } from "./status.js";
+import { jobStatusName, paintProgress, paintStatus } from "./status.js";
 
 /** @typedef {"cancel" | "retry" | "details"} JobAction */
 
@@ -21,14 +21,14 @@ export const jobTitle = (job) => job.name || (job.document ? t("queue.gone", { i
  */
 export function whyDisabled(action, job) {
   if (action === "details") return null;
-  if (pageData.scope === "read") return t("why.scope");
+  if (pageData.scope === "read") return t("disabled.scope");
   if (action === "retry") {
-    if (!job.outcome) return t(job.state === "queued" ? "why.queued" : "why.active");
-    if (job.outcome !== "failed" && job.outcome !== "degraded") return t("why.not_failed");
+    if (!job.outcome) return t(job.state === "queued" ? "disabled.queued" : "disabled.active");
+    if (job.outcome !== "failed" && job.outcome !== "degraded") return t("disabled.not_failed");
     return job.document === null ? t("queue.why_no_document") : job.name ? null : t("queue.why_gone");
   }
   if (job.outcome) return t("queue.why_ended");
-  return action === "cancel" && job.state === "deleting" ? t("why.deleting") : null;
+  return action === "cancel" && job.state === "deleting" ? t("disabled.deleting") : null;
 }
 
 /** @extends {KeyedRows<Job>} */
@@ -59,8 +59,8 @@ export class JobRows extends KeyedRows {
   make(job) {
     const row = super.make(job);
     row.id = `job-${job.id}`;
-    setText(row, "operation", t(`queue.operation.${job.operation}`));
-    setText(row, "requester", job.requester || t("queue.nobody"));
+    setText(row, "operation", t(`operation.${job.operation}`));
+    setText(row, "requester", job.requester || t("queue.this_machine"));
     setContent(row, "base", job.base ? el("a", { href: `/queue?base=${encodeURIComponent(job.base)}` }, job.base) : t("queue.gone_base"));
     return row;
   }
@@ -73,7 +73,7 @@ export class JobRows extends KeyedRows {
     const job = { ...known, ...changes, waiting_for: changes.waiting_for?.length ? changes.waiting_for : known.waiting_for };
     this.items.set(job.id, job);
     this.addControls(row, job);
-    paintStatus(row, job.state);
+    paintStatus(row, job.state, jobStatusName(job.state));
     paintProgress(row, job.state === "indexing" || job.state === "deleting" ? job.progress : null);
     setText(row, "why", this.describeReason(job), { title: true });
     const about = field(row, "about");

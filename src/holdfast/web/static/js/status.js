@@ -8,13 +8,17 @@ export const UNSETTLED_STATUSES = new Set(["queued", "indexing", "deleting"]);
 /**
  * @param {Element} within
  * @param {string} status
+ * @param {string} [text] its name, if the catalogue has another one for this kind of item
  */
-export function paintStatus(within, status) {
+export function paintStatus(within, status, text = t(`status.${status}`)) {
   const chip = field(within, "status");
   if (!chip || chip.dataset.status === status) return;
   chip.dataset.status = status;
-  chip.textContent = t(`status.${status}`);
+  chip.textContent = text;
 }
+
+/** Name the status of a job: a document is ready, a job has succeeded. @param {string} status */
+export const jobStatusName = (status) => translationOr(`job_status.${status}`, t(`status.${status}`));
 
 /**
  * Paint progress. The bar shows a share only if the total is known.

@@ -28,7 +28,7 @@ byId("acts").hidden = false;
 
 /** Return why no set can be generated now, or null if it can. */
 function whyDisabled() {
-  if (pageData.scope === "read") return t("why.scope");
+  if (pageData.scope === "read") return t("disabled.scope");
   if (UNSETTLED_STATUSES.has(status.status)) return t("cards.why_making");
   if (!pageData.possible && !status.cards) return byId("hindrance")?.querySelector("strong")?.textContent ?? null;
   return null;

@@ -48,6 +48,9 @@ async function load() {
   total = found.total ?? 0;
   if (!found.items.length && total && asked.page > 1) return showPage(Math.max(1, Math.ceil(total / asked.size)));
   rows.show(found.items);
+  const filtered = Boolean(asked.status || asked.text || asked.kind);
+  byId("no-match").hidden = !filtered;
+  byId("no-documents").hidden = filtered;
   selection.dropHidden();
   paintPager(asked, total);
   loadCounts();

@@ -55,7 +55,7 @@ function paintPause(queue) {
   const banner = byId("paused");
   banner.hidden = !queue.paused && !queue.paused_bases.length;
   const text = field(banner, "paused");
-  const sentence = queue.paused ? t("overview.paused_all") : t("overview.paused_bases", { names: queue.paused_bases.join(", ") });
+  const sentence = queue.paused ? t("overview.paused_all") : t("overview.paused_bases", { names: queue.paused_bases.join(t("list.separator")) });
   if (!text || (text.textContent === sentence && banner.dataset.painted)) return;
   banner.dataset.painted = "1";
   text.textContent = sentence;

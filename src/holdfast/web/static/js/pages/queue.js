@@ -124,7 +124,7 @@ function openJobFromHash() {
 addEventListener("hashchange", openJobFromHash);
 
 const everywhere = base === null && !pageData.everywhere ? t("queue.everywhere") : null;
-const refused = pageData.scope === "read" ? t("why.scope") : everywhere;
+const refused = pageData.scope === "read" ? t("disabled.scope") : everywhere;
 
 /** @param {string} name @param {string} text @param {() => void} used @param {{danger?: boolean, reason?: string | null}} [options] */
 const button = (name, text, used, { danger = false, reason = refused } = {}) =>
@@ -139,13 +139,13 @@ function paintQueue() {
   }
   const banner = byId("paused");
   banner.hidden = !paused && !bases.length;
-  const text = paused ? t("queue.paused_all") : t("queue.paused_bases", { bases: bases.join(", ") });
+  const text = paused ? t("queue.paused_all") : t("queue.paused_bases", { bases: bases.join(t("list.separator")) });
   setText(banner, "paused", text);
   const again = [
     ...(paused && pageData.everywhere ? [{ text: t("queue.resume"), base: null }] : []),
     ...bases.map((one) => ({ text: t("queue.resume_base", { base: one }), base: one })),
   ];
-  replaceButtons(field(banner, "resume"), again.map((one) => button("play", one.text, () => resume(one.base, load), { reason: pageData.scope === "read" ? t("why.scope") : null })));
+  replaceButtons(field(banner, "resume"), again.map((one) => button("play", one.text, () => resume(one.base, load), { reason: pageData.scope === "read" ? t("disabled.scope") : null })));
   const already = base ? bases.includes(base) : paused;
   replaceButtons(byId("acts"), [
     already ? null : button("pause", base ? t("queue.pause_base", { base }) : t("queue.pause"), () => askToPause(base, load)),
@@ -170,7 +170,7 @@ async function runOnAll(what) {
   if (!counted.found) return showNotice(t(what === "cancel" ? "queue.nothing_active" : "queue.nothing_failed"));
   const count = formatNumber(counted.found);
   const question = what === "retry" ? t("queue.retry_all", { count }) : base ? t("queue.stop_base", { count, base }) : t("queue.stop_all", { count });
-  if (!(await askConfirmation(question, t(what === "cancel" ? "queue.stop" : "queue.retry_failed"), { danger: what === "cancel" }))) return;
+  if (!(await askConfirmation(question, t(what === "cancel" ? "queue.stop" : "queue.retry_failed"), what === "cancel" ? { danger: true, no: t("queue.keep") } : {}))) return;
   const answer = await tryOrNotify(() => post(`/jobs:${what}`, { base }));
   if (answer) showNotice(t("queue.done_many", { accepted: formatNumber(answer.accepted), found: formatNumber(answer.found) }));
   load();

@@ -20,7 +20,7 @@ const table = new KeyedTable((row, base) => {
   /** @type {HTMLAnchorElement} */ (field(row, "name")).href = place(base.name);
   setText(row, "problem", explainProblem(base.problem), { hide: true });
   setChip(row, base.status, t(`settings.base_${base.status}`));
-  setText(row, "indexes", base.settings.indexes.map(indexName).join(", "));
+  setText(row, "indexes", base.settings.indexes.map(indexName).join(t("list.separator")));
   if (base.counts) {
     setCount(row, "documents", base.counts.documents);
     setCount(row, "moving", (base.counts.by_status.queued ?? 0) + (base.counts.by_status.indexing ?? 0));

@@ -35,7 +35,7 @@ async function test(panel, base, button) {
 
 for (const panel of document.querySelectorAll(".provider")) {
   const base = panel.getAttribute("data-base") ?? "";
-  const why = pageData.scope === "admin" ? "" : t("why.scope");
+  const why = pageData.scope === "admin" ? "" : t("disabled.scope");
   const name = t("settings.test_of", { name: base });
   const button = el("button", { type: "button", "aria-label": why ? `${name} (${why})` : name, title: why, "aria-disabled": why ? "true" : null, onclick: () => test(panel, base, button) }, t("settings.test"));
   field(panel, "tools")?.append(button);

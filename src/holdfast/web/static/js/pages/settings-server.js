@@ -14,7 +14,7 @@ let busy = false;
 
 /** @param {Finding} one */
 function findingRow(one) {
-  const state = one.fixed ? t("settings.doctor_fixed", { fixed: formatNumber(one.fixed), count: formatNumber(one.count) }) : t(one.fixable ? "settings.doctor_fixable" : "settings.doctor_people");
+  const state = one.fixed ? t("settings.doctor_fixed", { fixed: formatNumber(one.fixed), count: formatNumber(one.count) }) : t(one.fixable ? "settings.doctor_fixable" : "settings.doctor_manual");
   const chip = el("span", { class: "chip", "data-status": one.fixed >= one.count ? "success" : one.fixable ? "degraded" : "failed" }, state);
   const sentence = t(`finding.${one.code}`, { ...one.params, count: formatNumber(one.count), kind: indexName(one.params.kind ?? "") });
   return el("li", {}, el("p", {}, sentence, " ", chip), one.examples.length ? el("p", { class: "small mono break" }, one.examples.join(", ")) : null);

@@ -27,7 +27,7 @@ function paint(row, hook) {
   setTime(row, "created", hook.created_at, "");
   const link = /** @type {HTMLAnchorElement} */ (field(row, "deliveries"));
   link.href = `/activity?view=deliveries&webhook=${hook.id}`;
-  const label = (/** @type {string} */ name) => `${t(`settings.hook_${name}`)}: ${hook.url}`;
+  const label = (/** @type {string} */ name) => t("pair", { name: t(`settings.hook_${name}`), value: hook.url });
   row.querySelector(".acts")?.replaceChildren(
     link,
     hook.enabled ? iconButton("pause", label("disable"), () => setEnabled(hook, "disable")) : iconButton("play", label("enable"), () => setEnabled(hook, "enable")),
