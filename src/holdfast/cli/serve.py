@@ -1,4 +1,4 @@
-"""`serve`, `worker` and `mcp`: commands that run until they are stopped."""
+"""`serve`, `worker` and `mcp`: commands that run until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command, stop_on_signal
+from holdfast.cli.format import format_count
 from holdfast.extras import importing_extra
 from holdfast.settings import Settings
 from holdfast.url_secrets import mask_secrets
@@ -22,13 +23,24 @@ def declare(app: typer.Typer) -> None:
 
 def serve(
     context: CommandContext,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on; else HOLDFAST_HOST.")] = None,
-    port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Port, 0 for any; else HOLDFAST_PORT.")
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="HOST", help="Address to listen on; default: HOLDFAST_HOST.")
     ] = None,
-    no_workers: Annotated[bool, typer.Option("--no-workers", help="Only answer; others work.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", metavar="N", min=0, max=65535, help="Port, or 0 for any free port; default: HOLDFAST_PORT."
+        ),
+    ] = None,
+    no_workers: Annotated[
+        bool, typer.Option("--no-workers", help="Serve requests only; other processes index.")
+    ] = False,
 ) -> None:
-    """Serve HTTP, with workers beside it, until Ctrl-C."""
+    """Serve the web page and the HTTP API, and run workers, until Ctrl-C.
+
+    Example:
+        holdfast serve --port 7340
+    """
     with importing_extra("server"):
         from holdfast.api.server import serve as serving  # noqa: PLC0415 - slow to load
         from holdfast.web.site import install_pages  # noqa: PLC0415
@@ -42,48 +54,64 @@ def serve(
             context.terminal.print_json_line({"address": address, "home": settings.home})
         else:
             context.terminal.print_text(address)
-        context.terminal.info(f"Serving {settings.home}; Ctrl-C ends it.")
+        context.terminal.info(f"Serving {settings.home}. Press Ctrl-C to stop.")
 
     make_key = context.format_command("keys", "create", "admin", "--scope", "admin")
     serving(settings, work=not no_workers, ready=ready, pages=install_pages, make_key=make_key)
-    context.terminal.info("The server ended.")
+    context.terminal.info("The server has stopped.")
 
 
 def worker(
     context: CommandContext,
     workers: Annotated[
-        int | None, typer.Option("--workers", "-n", min=1, help="Processes; else HOLDFAST_WORKERS.")
+        int | None,
+        typer.Option("--workers", "-n", metavar="N", min=1, help="Number of processes; default: HOLDFAST_WORKERS."),
     ] = None,
 ) -> None:
-    """Only work: index what others ask for, until Ctrl-C."""
+    """Run workers that index queued documents, until Ctrl-C.
+
+    Example:
+        holdfast worker --workers 4
+    """
     with importing_extra("documents"):
         from holdfast.service.opening import open_library  # noqa: PLC0415 - slow to load
         from holdfast.wiring import make_worker, open_scheduler  # noqa: PLC0415
 
     settings = context.settings()
     settings = _configure_logging(context, replace(settings, workers=workers or settings.workers))
-    open_library(settings).store.close()  # reports a problem before anything starts
+    open_library(settings).store.close()  # raises an error before a worker starts
     stopped = stop_on_signal()
     scheduler = open_scheduler(settings)
     scheduler.start(make_worker(settings))
     result = {"workers": settings.workers, "database": mask_secrets(settings.database)}
     context.print_result(
-        result, lambda: context.terminal.info(f"{settings.workers} workers on {result['database']}; Ctrl-C ends it.")
+        result,
+        lambda: context.terminal.info(
+            f"{format_count(settings.workers, 'worker')} on {result['database']}. Press Ctrl-C to stop."
+        ),
     )
     try:
         stopped.wait()
     finally:
-        context.terminal.info("Ending: what is being worked on is given back.")
+        context.terminal.info("Stopping. Unfinished work returns to the queue.")
         scheduler.stop()
 
 
 def mcp(
     context: CommandContext,
-    http: Annotated[bool, typer.Option("--http", help="Speak HTTP instead of stdin and stdout.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --http: the port, 0 for any.")] = 0,
-    writes: Annotated[bool, typer.Option("--writes", help="Also offer tools that change something.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Use HTTP instead of stdin and stdout.")] = False,
+    port: Annotated[
+        int,
+        typer.Option("--port", metavar="N", min=0, max=65535, help="With --http: port, or 0 for any free port."),
+    ] = 0,
+    writes: Annotated[bool, typer.Option("--writes", help="Also offer tools that change documents.")] = False,
 ) -> None:
-    """Offer the library to language models, by MCP."""
+    """Offer the library to language models over MCP.
+
+    Example:
+        holdfast mcp
+        holdfast mcp --http --port 7341
+    """
     with importing_extra("mcp"):
         tools = import_module("holdfast.mcp")
     _configure_logging(context, Settings.from_environment())
@@ -91,7 +119,7 @@ def mcp(
 
 
 def _configure_logging(context: CommandContext, settings: Settings) -> Settings:
-    """Configure logging by `--debug`, `--quiet` and the settings; return settings with that level, for the workers."""
+    """Configure logging by `--debug`, `--quiet` and the settings. Return settings with that level, for the workers."""
     from holdfast.wiring import configure_logging  # noqa: PLC0415 - slow to load
 
     option = "debug" if context.options.debug else "warning" if context.options.quiet else ""
