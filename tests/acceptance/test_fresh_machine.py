@@ -122,7 +122,7 @@ def test_make_setup_also_prepares_serving(served: MakeServe, clone: Path) -> Non
 
 
 def test_the_server_stops_on_sigterm(served: MakeServe) -> None:
-    assert "The server ended." in served.end()
+    assert "The server has stopped." in served.end()
 
 
 def _planned(clone: Path, goal: str) -> str:

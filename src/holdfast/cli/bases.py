@@ -155,7 +155,7 @@ def delete(context: CommandContext, name: BaseArgument, yes: YesOption = False) 
 def _clear_or_delete(context: CommandContext, name: str, *, yes: bool, whole: bool) -> None:
     with context.open() as library:
         documents = format_count(library.bases.counts(name).documents, "document")
-        what = f"base {name!r} with {documents}" if whole else f"{documents} of base {name!r}"
+        what = f"base {name!r} with {documents}" if whole else f"all {documents} of base {name!r}"
         context.confirm(f"Delete {what}? This cannot be undone.", yes=yes)
         (library.bases.delete if whole else library.bases.clear)(name)
     result = {"base": name, "deleted" if whole else "cleared": True}
