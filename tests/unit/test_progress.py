@@ -178,7 +178,8 @@ def test_json_and_quiet_show_no_progress(
 
 
 @pytest.mark.parametrize(
-    ("works", "sentence"), [(True, "continues with the next `holdfast add`"), (False, "A worker in another process continues")]
+    ("works", "sentence"),
+    [(True, "continues with the next `holdfast add`"), (False, "A worker in another process continues")],
 )
 def test_ctrl_c_exits_and_names_the_command_that_shows_the_work(
     works: bool, sentence: str, moment: None, capsys: pytest.CaptureFixture[str]

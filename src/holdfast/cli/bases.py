@@ -16,7 +16,7 @@ from holdfast.errors import BadRequest
 if TYPE_CHECKING:
     from holdfast.service.schemas import Base, DocumentCounts
 
-NewNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A new name, which no base has.")]
+NewNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new base.")]
 SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Settings, such as chunk_size=400 or indexes=vector,fulltext."),
@@ -112,7 +112,11 @@ def change(context: CommandContext, name: BaseArgument, given: SettingsArgument 
         )
 
 
-def rename(context: CommandContext, name: BaseArgument, to: NewNameArgument) -> None:
+def rename(
+    context: CommandContext,
+    name: BaseArgument,
+    to: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The new name; no other base may have it.")],
+) -> None:
     """Rename a base.
 
     Example:

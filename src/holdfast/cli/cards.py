@@ -134,7 +134,7 @@ def export(
     try:
         file.write_text(text)
     except OSError as error:
-        raise BadSettings("file_not_writable", path=file, detail=error.strerror or error) from error
+        raise BadSettings("cards_not_written", path=file, detail=error.strerror or error) from error
     context.print_result(
         {"format": form, "path": str(file.absolute())}, lambda: context.terminal.info(f"Exported the cards to {file}.")
     )

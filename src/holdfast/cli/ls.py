@@ -156,7 +156,7 @@ def status(
             "--base",
             "-b",
             metavar="NAME",
-            help="Name of the base; default: all bases, or default for a document.",
+            help="Name of the base; default: all bases; for a document: default.",
             autocompletion=complete_base_name,
         ),
     ] = None,

@@ -186,7 +186,10 @@ def reindex(
 
 def refresh(
     context: CommandContext,
-    documents: DocumentsArgument = None,
+    documents: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DOC", help="Folders, sitemaps or web pages, by id or name.", show_default=False),
+    ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All folders, sitemaps and web pages of the base.")] = False,
     priority: PriorityOption = DEFAULT_PRIORITY,
     base: BaseOption = DEFAULT_BASE,

@@ -96,7 +96,7 @@ InsideOption = Annotated[
 ]
 DeletingOption = Annotated[bool, typer.Option("--deleting", help="Only documents that are being deleted.")]
 PriorityOption = Annotated[
-    int, typer.Option("--priority", metavar="N", min=0, max=9, help="From 0, which runs first, to 9.")
+    int, typer.Option("--priority", metavar="N", min=0, max=9, help="Priority from 0 (first) to 9 (last).")
 ]
 NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the result.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

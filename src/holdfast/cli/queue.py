@@ -121,7 +121,7 @@ def _print_pause(context: CommandContext, base: str | None, *, paused: bool, cha
 def prioritise(
     context: CommandContext,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Id of an active job, from `holdfast queue ls`.")],
-    priority: Annotated[int, typer.Argument(metavar="N", min=0, max=9, help="From 0, which runs first, to 9.")],
+    priority: Annotated[int, typer.Argument(metavar="N", min=0, max=9, help="Priority from 0 (first) to 9 (last).")],
 ) -> None:
     """Change the priority of an active job.
 
