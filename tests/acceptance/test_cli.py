@@ -131,7 +131,7 @@ def test_no_heavy_module_is_imported_before_a_command_runs(home: Path) -> None:
         [sys.executable, "-c", script], env=environment(home), capture_output=True, text=True, check=True, cwd=ROOT
     )
     lines = ran.stdout.splitlines()
-    assert "  webhooks  Webhooks: URLs that receive events." in lines
+    assert "  webhooks  Create and manage webhooks: URLs that receive events." in lines
     assert HEAVY.isdisjoint(lines[-1].split())
 
 
@@ -157,13 +157,13 @@ def test_ctrl_c_keeps_the_job_and_prints_how_to_check_it_later(home: Path, tmp_p
         library.bases.create("default")
         library.jobs.pause()
     with OnTerminal(home, "add", file) as adding:
-        adding.until("Waiting: The queue is paused")
+        adding.until("Waiting: The queue has been paused since")
         assert "0 of 1 document done" in adding.text
         adding.interrupt()
         assert adding.ended() == 130
-    assert "Detached. What was asked for stays asked for" in adding.text
-    assert "it goes on with the next `holdfast add`" in adding.text
-    assert "Look again: holdfast status 1" in adding.text
+    assert "Stopped waiting. The job is kept, and indexed documents stay indexed." in adding.text
+    assert "The work continues with the next `holdfast add`" in adding.text
+    assert "Check it later: holdfast status 1" in adding.text
     assert "Traceback" not in adding.text
     with Holdfast(home) as library:
         library.jobs.resume()
@@ -179,7 +179,7 @@ def test_a_delete_needs_confirmation(home: Path) -> None:
         library.bases.create("default")
         library.documents.note("default", "anchors", "An anchor holds.")
         with OnTerminal(home, "rm", "anchors") as removing:
-            removing.until("Delete anchors from base 'default'? [y/N]")
+            removing.until("Delete anchors from base 'default'? This cannot be undone. [y/N]")
             removing.type("n\n")
             assert removing.ended() == 1
         assert "Nothing was changed." in removing.text
@@ -202,13 +202,13 @@ def test_an_answer_is_streamed_and_its_citations_show_the_command_to_open_them(h
 
 def test_a_worker_indexes_documents_until_it_is_interrupted(home: Path) -> None:
     with Holdfast(home, work=False) as library, OnTerminal(home, "worker", "--workers", 1) as working:
-        working.until("Press Ctrl-C to stop")
+        working.until("1 worker on sqlite:")
         library.bases.create("default")
         library.documents.note("default", "anchors", "An anchor holds a ship.")
         assert library.wait("default", [1], timeout=PATIENCE_SECONDS)[0].status == "success"
         working.interrupt()
         assert working.ended() == 0
-    assert "Unfinished work returns to the queue." in working.text
+    assert "Stopping. Unfinished work returns to the queue." in working.text
 
 
 def test_a_watch_syncs_until_it_is_interrupted(home: Path, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_watch_syncs_until_it_is_interrupted(home: Path, tmp_path: Path) -> No
             until(lambda: "b.txt" in _names(library), "the second file is in")
         watching.interrupt()
         assert watching.ended() == 0
-    assert "Watching ended." in watching.text
+    assert "Stopped watching." in watching.text
 
 
 def _names(library: Holdfast) -> set[str]:
@@ -239,7 +239,7 @@ def test_a_closed_pipe_causes_no_error_message(home: Path) -> None:
         text=True,
         check=True,
     )
-    assert shell.stdout == "setting\tvalue\tfrom\tmeaning\n"
+    assert shell.stdout == "setting\tvalue\torigin\tmeaning\n"
     assert shell.stderr == ""
 
 

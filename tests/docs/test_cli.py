@@ -1,37 +1,72 @@
-"""docs/cli.md documents every command, every option and every exit code, and no others."""
+"""docs/cli.md documents every command, every option and every exit code, in the words of the help texts."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from holdfast.cli.app import COMMANDS as TABLE
-from holdfast.cli.app import app
-from holdfast.cli.command import COMMON_OPTIONS
+from holdfast.cli.command import COMMON_OPTIONS, EXAMPLE_HEADING, format_argument
 from holdfast.cli.exit_codes import ExitCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.support.command_lines import COMMANDS, TOP, examples
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text()
+HEADINGS = list(dict.fromkeys(entry.section for entry in TABLE.values()))
+REFERENCE = TEXT[TEXT.index(f"## {HEADINGS[0]}\n") :]
 SECTIONS = {
-    part.partition("`")[0]: part
-    for part in re.split(r"^### `holdfast ", TEXT.partition("## Putting in")[2], flags=re.MULTILINE)
+    name: text.partition("\n## ")[0]
+    for name, text in re.findall(
+        r"^### `holdfast ([^`]+)`\n(.*?)(?=^### |\Z)", REFERENCE, flags=re.MULTILINE | re.DOTALL
+    )
 }
-TOP: Any = get_command(app)
 
 
-def commands() -> Iterator[tuple[str, Any]]:
-    for name, command in TOP.commands.items():
-        for below, one in getattr(command, "commands", {"": command}).items():
-            yield f"{name} {below}".strip(), one
+def own_options(command: Any) -> list[Any]:
+    """Return the options of a command without those that every command has."""
+    options = (one for one in command.params if one.param_type_name == "option")
+    return [one for one in options if not one.hidden and one.name not in COMMON_OPTIONS and one.name != "help"]
 
 
-COMMANDS = dict(commands())
+def rows(command: Any) -> list[str]:
+    """Return the table of a command: its arguments and options with their help texts."""
+    arguments = (one for one in command.params if one.param_type_name == "argument")
+    found = [(format_argument(one), one) for one in arguments]
+    found += [(" ".join((", ".join(one.opts), *option_value(one))), one) for one in own_options(command)]
+    return [f"`{escape(name)}` | {escape(meaning(one))}" for name, one in found]
+
+
+def escape(cell: str) -> str:
+    return cell.replace("|", r"\|")
+
+
+def option_value(option: Any) -> list[str]:
+    if option.is_flag:
+        return []
+    choices = getattr(option.type, "choices", None)
+    return ["|".join(map(str, choices))] if choices else [option.metavar]
+
+
+def meaning(parameter: Any) -> str:
+    is_option = parameter.param_type_name == "option"
+    default = parameter.default if is_option and not parameter.is_flag else None
+    return " ".join(
+        [
+            parameter.help,
+            *(["Required."] if is_option and parameter.required else []),
+            *([f"Default: `{default}`."] if isinstance(default, (str, int)) else []),
+        ]
+    )
+
+
+def description(command: Any) -> list[str]:
+    """Return the paragraphs of a help text without the example."""
+    return [
+        " ".join(part.split())
+        for part in command.help.replace("\b\n", "").partition(EXAMPLE_HEADING)[0].strip().split("\n\n")
+    ]
 
 
 def told(text: str) -> set[str]:
@@ -43,37 +78,36 @@ def told(text: str) -> set[str]:
     }
 
 
-def test_every_command_is_documented_and_no_other() -> None:
-    assert {name for name in SECTIONS if name.strip()} == set(COMMANDS)
+def test_every_command_is_documented_in_the_order_of_the_help() -> None:
+    assert list(SECTIONS) == list(COMMANDS)
+    assert re.findall(r"^## (.+)$", REFERENCE, re.MULTILINE) == HEADINGS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_is_documented_and_no_other(name: str) -> None:
-    options = {
-        option
-        for one in COMMANDS[name].params
-        if one.param_type_name == "option" and not one.hidden and one.name not in COMMON_OPTIONS and one.name != "help"
-        for option in one.opts
-    }
-    assert told(SECTIONS[name]) == options
+def test_a_command_is_documented_by_its_example_and_its_help(name: str) -> None:
+    section = SECTIONS[name]
+    block = "".join(f"$ {line}\n" for line in examples(COMMANDS[name].help))
+    assert section.lstrip().startswith(f"```console\n{block}```\n")
+    words = " ".join(section.split())
+    for paragraph in description(COMMANDS[name]):
+        assert paragraph in words
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_argument_is_documented(name: str) -> None:
-    for one in COMMANDS[name].params:
-        if one.param_type_name == "argument":
-            assert one.metavar.replace("|", "\\|") in SECTIONS[name]
+def test_every_argument_and_option_is_documented_by_its_help_and_no_other(name: str) -> None:
+    table = re.findall(r"^\| (`.+) \|$", SECTIONS[name], re.MULTILINE)
+    assert table == rows(COMMANDS[name])
 
 
 def test_the_common_options_are_documented() -> None:
-    everywhere = TEXT.partition("## Everywhere")[2].partition("## Exit codes")[0]
+    common = TEXT.partition("## Common options")[2].partition("## Exit codes")[0]
     options = {option for one in TOP.params for option in one.opts}
-    assert told(everywhere) == options | {"--help", "-h"}
+    assert told(common) == options | {"--help", "-h"}
 
 
 def test_every_exit_code_is_documented() -> None:
-    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", TEXT, re.MULTILINE)
-    assert {(int(code), name) for code, name in rows} == {(int(one), one.name.lower()) for one in ExitCode}
+    found = re.findall(r"^\| (\d+) \| `(\w+)` \|", TEXT, re.MULTILINE)
+    assert {(int(code), name) for code, name in found} == {(int(one), one.name.lower()) for one in ExitCode}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

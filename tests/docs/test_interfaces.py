@@ -200,7 +200,7 @@ def test_the_commands_of_the_first_ten_minutes_run(tmp_path: Path) -> None:
 
 
 def test_the_commands_in_the_command_reference_run(tmp_path: Path) -> None:
-    (block,) = blocks("docs/cli.md", "console")
+    block = blocks("docs/cli.md", "console")[0]
     commands = [line.removeprefix("$ holdfast ") for line in block.splitlines()]
     assert len(commands) == 3
     said = run_commands(commands, ROOT / "src/holdfast/web/static/samples", tmp_path / "home")

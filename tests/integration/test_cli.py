@@ -18,6 +18,7 @@ from holdfast import cli
 from holdfast.cli.app import app
 from holdfast.cli.format import format_cell
 from holdfast.settings import ENV_PREFIX
+from tests.support.command_lines import parse
 from tests.support.paid_provider import CUT, REFUSED, PaidProvider
 from tests.support.question_harness import sections
 
@@ -58,7 +59,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Typed:
     anchors = made.file("anchors.md", "# Anchors\n\nAn anchor holds a ship fast.\n")
     knots = made.file("knots.txt", "The bowline is a knot that does not slip.")
     ran = made("add", anchors, knots)
-    assert "Made the base 'default'" in ran.stderr
+    assert "Created base 'default', because it did not exist." in ran.stderr
     assert {line.split("\t")[2] for line in ran.stdout.splitlines()} == {"ready"}
     return made
 
@@ -68,6 +69,7 @@ def fresh(tmp_path: Path) -> Typed:
     return Typed(tmp_path)
 
 
+PLACEHOLDERS = {"FILE", "NAME", "URL"}  # in a hint, for what only the user knows
 COMMAND = re.compile(r"(?:: |\t)(holdfast .+)$", re.MULTILINE)
 
 
@@ -86,6 +88,11 @@ def test_every_printed_hint_is_a_valid_command(fresh: Typed) -> None:
     typed: list[tuple[list[Any], int]] = [
         (["base", "ls"], 0),
         (["ls", *base], 3),
+        (["queue", "ls"], 0),
+        (["ls", *base], 0),
+        (["ls", "--status", "ready", *base], 0),
+        (["queue", "ls", "--state", "queued", *base], 0),
+        (["search", "buoy", *base], 0),
         (["base", "set", "my base"], 2),
         (["add", bad, good, *base], 5),
         (["add", good, fresh.file("c.md", "# C\n\nc."), "--no-wait", *base, "--on-duplicate", "replace"], 0),
@@ -108,11 +115,14 @@ def test_every_printed_hint_is_a_valid_command(fresh: Typed) -> None:
         assert found, f"{words} prints no hint:\n{ran.stdout}{ran.stderr}"
         for one in found:
             assert one[:2] == list(map(str, here))
-            fresh(*one, end=ends.get(one[2], 4 if one[2] == "cards" else 0))
+            if PLACEHOLDERS.isdisjoint(one):
+                fresh(*one, end=ends.get(one[2], 4 if one[2] == "cards" else 0))
+            else:
+                parse(shlex.join(["holdfast", *one]))
 
 
 def test_no_command_is_written_into_a_message_by_hand() -> None:
-    """Only `Face.hint` adds the options for library and base that a printed command needs."""
+    """Only `CommandContext.format_command` adds the options for library and base that a printed command needs."""
     for file in sorted(Path(cli.__file__).parents[1].rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -126,14 +136,15 @@ def test_refresh_reads_a_folder_again_and_refuses_an_upload(fresh: Typed) -> Non
     fresh("sync", folder)
     (folder / "b.md").write_text("# Bells\n\nA bell rings.")
     assert fresh.json("search", "bell", "--channel", "fulltext")["hits"] == []
-    assert "looking again: books" in fresh("refresh", "books").stderr
+    assert "Refreshing: books" in fresh("refresh", "books").stderr
     assert [one["name"] for one in fresh.json("search", "bell", "--channel", "fulltext")["hits"]] == ["b.md"]
     (folder / "c.md").write_text("# Tides\n\nA tide turns.")
     assert [one["verdict"] for one in fresh.json("refresh", "--all")["replies"]] == ["accepted"]
     assert fresh.json("search", "tide", "--channel", "fulltext")["hits"]
     fresh("add", fresh.file("u.md", "# Ropes\n\nA rope holds."))
-    assert "was uploaded" in fresh("refresh", "u.md", end=2).stderr
-    assert "say --all" in fresh("refresh", end=2).stderr
+    assert "'u.md'" in fresh("refresh", "u.md", end=2).stderr
+    assert "or use --all" in fresh("refresh", end=2).stderr
+    assert "cannot be combined" in fresh("refresh", "books", "--all", end=2).stderr
 
 
 def test_a_document_can_be_added_searched_shown_and_removed(fresh: Typed) -> None:
@@ -143,8 +154,12 @@ def test_a_document_can_be_added_searched_shown_and_removed(fresh: Typed) -> Non
     assert "a.md\tfile\t23 B\tready" in fresh("ls").stdout
     assert fresh("show", "a.md", "--text").stdout == "# Buoys\n\nA buoy floats.\n"
     assert fresh.json("reindex", 1)["documents"][0]["generation"] == 2
-    assert "say --yes" in fresh("rm", 1, end=2).stderr
-    assert "deleted: a.md" in fresh("rm", "a.md", "--yes").stderr
+    assert fresh("rm", 1, end=2).stderr == (
+        "Delete a.md from base 'default'? This cannot be undone.\n"
+        "holdfast: This command deletes data and needs your confirmation, but it does not run in a terminal. "
+        "Run it again with --yes. Nothing was changed.\n"
+    )
+    assert "Deleted: a.md" in fresh("rm", "a.md", "--yes").stderr
     assert fresh.json("ls") == {"items": [], "next_cursor": None, "total": 0}
     assert fresh.json("ls", "--deleting")["total"] == 0
     assert fresh.json("search", "buoy") == {"hits": [], "notices": []}
@@ -154,7 +169,7 @@ def test_adding_a_file_again_is_skipped_and_equal_content_under_a_new_name_is_re
     assert typed.json("add", typed.folder / "files/knots.txt")["replies"][0]["verdict"] == "skipped"
     copy = typed.file("copy.txt", "The bowline is a knot that does not slip.")
     ran = typed("add", copy, end=4)
-    assert "refused: copy.txt: A document of this base has the same content already. (document 2)" in ran.stderr
+    assert "Rejected: copy.txt: This base already has a document with the same content. (document 2)" in ran.stderr
     (reply,) = typed.json("add", copy, end=4)["replies"]
     assert (reply["reason"], reply["document"]) == ("content_exists", 2)
 
@@ -219,7 +234,7 @@ def test_show_lists_missing_chunks_with_the_reason(fresh: Typed, monkeypatch: py
         (lacked,) = fresh.json("show", 1)["missing"]
         assert (lacked["index"], lacked["ordinal"], lacked["problem"]["code"]) == ("vector", 4, "content_refused")
         told = fresh("show", 1).stdout
-    assert f"missing in\tchunk\tbegins\twhy\nvector\t{lacked['chunk']}\t## Part 4 A poison." in told
+    assert f"missing in\tchunk\ttext\treason\nvector\t{lacked['chunk']}\t## Part 4 A poison." in told
     assert lacked["problem"]["message"] in told
     assert fresh.json("show", 1, "--chunk", lacked["chunk"])["text"].startswith("## Part 4")
 
@@ -237,10 +252,17 @@ def test_filters_select_documents_to_count_retry_reindex_and_remove(fresh: Typed
     assert fresh.json("reindex", "--text", "a.md")["documents"][0]["generation"] == 2
     assert fresh.json("cancel", "--kind", "file")["answers"] == {"skipped: nothing_active": 4}
     assert fresh.json("rm", "--state", "failed", "--text", "md", "--dry-run")["found"] == 1
-    assert "say --yes" in fresh("rm", "--state", "failed", end=2).stderr
+    refused = fresh("rm", "--state", "failed", end=2).stderr
+    assert "Delete 2 documents from base 'default'? This cannot be undone." in refused
+    assert "Run it again with --yes." in refused
     assert fresh.json("rm", "--state", "failed", "--yes")["answers"] == {"accepted: delete": 2}
     assert {one["name"] for one in fresh.json("ls")["items"]} == {"a.md", "b.md"}
     assert fresh.json("rm", "--all", "--dry-run") == {"found": 2}
+    assert fresh("rm", "--all", "--dry-run").stderr == "2 documents would be deleted. This was a dry run.\n"
+    assert fresh("cancel", "--kind", "file").stderr.splitlines() == [
+        "Cancelled: 0 of 2 documents", "Skipped: 2 documents (nothing active)"
+    ]  # fmt: skip
+    assert fresh("retry", "--all").stderr == "No documents to retry.\n"
     assert fresh.json("retry", "--deleting", "--no-wait")["found"] == 0
 
 
@@ -252,7 +274,7 @@ def test_a_clean_up_can_be_retried_by_document_id(fresh: Typed) -> None:
     # As if the clean-up had just failed.
     with closing(sqlite3.connect(fresh.home / "holdfast.db")) as database, database:
         database.execute("UPDATE slots SET due_at = due_at + 3600000000, error_code = 'disk'")
-    assert "trying again: a.md" in fresh("retry", 1).stderr
+    assert "Retrying: a.md" in fresh("retry", 1).stderr
     assert fresh.json("ls", "--deleting")["total"] == 0
 
 
@@ -260,7 +282,7 @@ def test_stdin_and_notes_take_the_given_name(fresh: Typed) -> None:
     assert fresh("add", "-", "--name", "in.md", given="From a pipe.").stdout == "1\tin.md\tready\t\n"
     assert fresh("add", "--note", "Remember.", "--name", "note").stdout == "2\tnote\tready\t\n"
     assert fresh("show", "in.md", "--original", "-").stdout == "From a pipe."
-    assert "needs a name" in fresh("add", "-", end=2).stderr
+    assert "Choose one with --name NAME." in fresh("add", "-", end=2).stderr
 
 
 JSON = [
@@ -305,11 +327,40 @@ def test_common_options_can_precede_or_follow_the_command(typed: Typed) -> None:
     assert json.loads(typed("--json", "ls").stdout) == behind
     assert json.loads(typed("--home", typed.home, "ls", "--json").stdout) == behind
     assert json.loads(typed("ls", "--at", typed.home, "--json").stdout) == behind
-    assert "use one of them" in typed("ls", "--at", typed.home, "--home", typed.home, end=2).stderr
+    assert "both name a library" in typed("ls", "--at", typed.home, "--home", typed.home, end=2).stderr
+
+
+def test_a_status_can_be_filtered_by_the_printed_word_and_by_the_word_in_json(typed: Typed) -> None:
+    assert "\tready\t" in typed("ls").stdout
+    assert typed.json("ls", "--status", "ready") == typed.json("ls", "--state", "success")
+    assert typed.json("ls", "--status", "ready")["total"] == 2
+    assert typed.json("ls", "--status", "not_indexed", "--status", "ready")["total"] == 2
+
+
+def test_an_empty_list_names_the_next_step(fresh: Typed) -> None:
+    assert fresh("base", "ls").stderr == "No bases yet. Create one: holdfast base create default\n"
+    assert fresh("queue", "ls").stderr == "No jobs yet. Add documents: holdfast add FILE\n"
+    fresh("base", "create", "handbook")
+    base = ("--base", "handbook")
+    assert fresh("ls", *base).stderr == (
+        "No documents in base 'handbook'. Add some: holdfast add FILE --base handbook\n"
+    )
+    assert fresh("ls", "--status", "failed", *base).stderr == (
+        "No documents in base 'handbook' match. List all: holdfast ls --base handbook\n"
+    )
+    assert fresh("search", "buoy", *base).stderr.startswith("No results in base 'handbook'.")
+    assert fresh("cards", "ls", *base).stderr == (
+        "No cards in base 'handbook'. Generate them: holdfast cards generate --base handbook\n"
+    )
+    fresh("add", fresh.file("a.txt", "One."), "--no-index", *base)
+    assert "Page 3 is empty." in fresh("ls", "--page", 3, *base).stderr
 
 
 def test_an_unknown_name_or_id_ends_with_exit_code_3(typed: Typed) -> None:
-    assert "holdfast base ls" in typed("ls", "--base", "nope", end=3).stderr
+    assert typed("ls", "--base", "nope", end=3).stderr.splitlines()[1:] == [
+        "  List the bases: holdfast base ls", "  Create the base: holdfast base create nope"
+    ]  # fmt: skip
+    assert "No document 'nothing.txt' in base 'default'." in typed("show", "nothing.txt", end=3).stderr
     assert typed.json("ls", "--base", "nope", end=3)["error"]["code"] == "unknown_base"
     assert typed.json("show", "nothing.txt", end=3)["error"]["code"] == "unknown_document"
     assert typed.json("show", 99, end=3)["error"]["code"] == "unknown_document"
@@ -323,17 +374,17 @@ def test_an_unknown_name_or_id_ends_with_exit_code_3(typed: Typed) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("add",), "Name what is to be added"),
-        (("add", "."), "use: holdfast sync"),
-        (("add", "no-such-file"), "is no file"),
-        (("retry",), "say --all"),
-        (("rm", 1, "--all", "--yes"), "not several"),
-        (("rm", "--all", "--state", "failed", "--yes"), "not several"),
-        (("retry", 1, "--dry-run"), "goes with"),
+        (("add",), "names nothing to add"),
+        (("add", "."), "Sync the folder instead: holdfast sync ."),
+        (("add", "no-such-file"), "'no-such-file' does not exist"),
+        (("retry",), "use --all"),
+        (("rm", 1, "--all", "--yes"), "Names, --all and filters cannot be combined."),
+        (("rm", "--all", "--state", "failed", "--yes"), "Names, --all and filters cannot be combined."),
+        (("retry", 1, "--dry-run"), "needs --all or a filter"),
         (("base", "set", "default", "chunk_size"), "KEY=VALUE"),
         (("search", "x", "--limit", 0), "'--limit'"),
         (("ls", "--state", "sleeping"), "sleeping"),
-        (("show", 1, "--text", "--chunks"), "Say one of"),
+        (("show", 1, "--text", "--chunks"), "--chunk and --original cannot be combined"),
     ],
 )
 def test_invalid_arguments_are_a_usage_error(typed: Typed, words: tuple[object, ...], sentence: str) -> None:
@@ -346,7 +397,10 @@ def test_an_ambiguous_name_is_refused(fresh: Typed) -> None:
         (folder / below).mkdir(parents=True)
         (folder / below / "same.txt").write_text(text)
     fresh("sync", folder)
-    assert "2 documents of base 'default' are called 'same.txt'" in fresh("show", "same.txt", end=2).stderr
+    ids = {fresh.json("ls", folder)["items"][0]["id"]: f"tree/{folder}/same.txt" for folder in ("x", "y")}
+    refused = fresh("show", "same.txt", end=2).stderr
+    assert "2 documents in base 'default' are named 'same.txt'. Use the id of one of them: " in refused
+    assert all(f"{number} ({path})" in refused for number, path in ids.items())
 
 
 def test_control_characters_in_a_name_are_replaced() -> None:
@@ -391,7 +445,7 @@ def test_status_shows_a_paused_base_until_it_resumes(fresh: Typed) -> None:
     fresh("base", "create", "default")
     assert fresh.json("queue", "pause", "--base", "default")["changed"] is True
     assert fresh.json("status")["queue"]["paused_bases"] == ["default"]
-    assert "was paused already" in fresh("queue", "pause", "--base", "default").stderr
+    assert "Base 'default' was already paused." in fresh("queue", "pause", "--base", "default").stderr
     assert fresh.json("queue", "resume", "--base", "default")["changed"] is True
     assert fresh.json("status")["queue"]["paused_bases"] == []
 
@@ -461,7 +515,7 @@ def test_deleted_data_is_erased_on_demand_and_both_stages_are_reported(fresh: Ty
     fresh("add", fresh.file("a.txt", "The qzcanary4 sings."))
     (fresh.folder / "files" / "a.txt").unlink()
     fresh("rm", "1", "--yes")
-    assert "does nothing else" in fresh("doctor", "--erase", "--fix", end=2).stderr
+    assert "--erase cannot be combined with --fix" in fresh("doctor", "--erase", "--fix", end=2).stderr
     with closing(sqlite3.connect(fresh.home / "holdfast.db", isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM slots").fetchall()

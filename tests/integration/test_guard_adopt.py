@@ -190,21 +190,21 @@ def holdfast(*arguments: str, folder: Path, database: str) -> subprocess.Complet
 def test_the_command_adopts_and_prints_a_summary(source: AdoptionSource, tmp_path: Path) -> None:
     asked = ("adopt", "shop:guard", "index", "--source", source.database, "--table", "documents")
     dry = holdfast(*asked, "--dry-run", folder=tmp_path, database=source.database)
-    assert f"{len(DONE)} active rows would be adopted as success" in dry.stdout
+    assert f"{len(DONE)} active rows would be adopted with the status success." in dry.stdout
     done = holdfast(*asked, folder=tmp_path, database=source.database)
-    assert f"{len(DONE)} active rows adopted as success" in done.stdout
+    assert f"{len(DONE)} active rows were adopted with the status success." in done.stdout
     assert f"{ROWS - len(DONE)} rows are not active" in done.stdout
     again = holdfast(*asked, folder=tmp_path, database=source.database)
-    assert f"{len(DONE)} active rows were known already" in again.stdout
+    assert f"{len(DONE)} active rows were adopted before." in again.stdout
 
 
 @pytest.mark.parametrize(
     ("guard_", "work", "sentence"),
     [
-        ("shop:guard", "cards", "guards no work 'cards'; it guards index"),
-        ("shop:nobody", "index", "cannot be loaded"),
+        ("shop:guard", "cards", "The guard 'shop:guard' has no work named 'cards'. It has: index."),
+        ("shop:nobody", "index", "The guard 'shop:nobody' cannot be loaded"),
         ("nowhere:guard", "index", "cannot be loaded"),
-        ("shop:other", "index", "is not a Guard but a int"),
+        ("shop:other", "index", "'shop:other' is of the type int, not a Guard."),
     ],
 )
 def test_the_command_explains_what_it_cannot_find(

@@ -178,7 +178,8 @@ def test_json_and_quiet_show_no_progress(
 
 
 @pytest.mark.parametrize(
-    ("works", "sentence"), [(True, "with the next `holdfast add`"), (False, "goes on without this process")]
+    ("works", "sentence"),
+    [(True, "continues with the next `holdfast add`"), (False, "A worker in another process continues")],
 )
 def test_ctrl_c_exits_and_names_the_command_that_shows_the_work(
     works: bool, sentence: str, moment: None, capsys: pytest.CaptureFixture[str]
@@ -192,6 +193,6 @@ def test_ctrl_c_exits_and_names_the_command_that_shows_the_work(
         waited(CommonOptions(), Stuck(pressed), works=works)
     assert exited.value.exit_code == ExitCode.INTERRUPTED
     told = capsys.readouterr().err
-    assert "Detached." in told
+    assert "Stopped waiting. The job is kept" in told
     assert sentence in told
-    assert told.endswith("Look again: holdfast ls\n")
+    assert told.endswith("Check it later: holdfast ls\n")

@@ -1,4 +1,4 @@
-"""Makes `python -m holdfast.cli` the command."""
+"""Runs `holdfast` as `python -m holdfast.cli`."""
 
 import sys
 

@@ -11,7 +11,7 @@ import typer
 
 from holdfast.cli.command import CommandContext, command, stop_on_signal
 from holdfast.cli.exit_codes import ExitCode, combine_exit_codes, reply_exit_code
-from holdfast.cli.format import format_cell, format_count, format_value
+from holdfast.cli.format import format_cell, format_code, format_count, format_value
 from holdfast.cli.options import DEFAULT_BASE, BaseOption, NoWaitOption, OnDuplicate, PriorityOption
 from holdfast.cli.progress import wait_with_progress
 from holdfast.cli.resolve import ensure_base
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WEB_PREFIXES = ("http://", "https://")
 
-DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of the machine that holds the library.")]
+DirArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder on the machine that has the library.")]
 
 
 def declare(app: typer.Typer) -> None:
@@ -39,34 +39,46 @@ def add(
     context: CommandContext,
     what: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PATH|URL|-", help="Files, pages of the web, or - for stdin.", show_default=False),
+        typer.Argument(metavar="FILE|URL|-", help="Files, addresses of web pages, or - for stdin.", show_default=False),
     ] = None,
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Add this text as a note.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="What a note, stdin or one page is called.")] = None,
-    on_duplicate: Annotated[
-        OnDuplicate | None, typer.Option("--on-duplicate", help="If name or content is there; else as the base has it.")
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Name of a note, of stdin or of one web page.")
     ] = None,
-    no_index: Annotated[bool, typer.Option("--no-index", help="Keep it, and do not index it yet.")] = False,
+    on_duplicate: Annotated[
+        OnDuplicate | None,
+        typer.Option(
+            "--on-duplicate",
+            help="What to do if the name or the content already exists; default: the setting of the base.",
+        ),
+    ] = None,
+    no_index: Annotated[bool, typer.Option("--no-index", help="Store the documents without indexing them.")] = False,
     sitemap: Annotated[
-        bool, typer.Option("--sitemap", help="The addresses are sitemaps: add all pages they list.")
+        bool, typer.Option("--sitemap", help="The addresses are sitemaps: add all pages that they list.")
     ] = False,
     every: Annotated[
-        int | None, typer.Option("--every", metavar="SECONDS", min=60, help="Look at pages again so often.")
+        int | None, typer.Option("--every", metavar="SECONDS", min=60, help="Read web pages again at this interval.")
     ] = None,
     priority: PriorityOption = DEFAULT_PRIORITY,
     base: BaseOption = DEFAULT_BASE,
     no_wait: NoWaitOption = False,
 ) -> ExitCode:
-    """Add files, pages or notes, and wait until they are indexed."""
+    """Add files, web pages or notes, and wait until they are indexed.
+
+    Example:
+        holdfast add report.pdf --base handbook
+        holdfast add https://example.org/guide.html
+        holdfast add --note "Call the harbour office" --name calls
+    """
     for word in what or []:
         if Path(word).is_dir():
-            raise BadRequest(f"{word!r} is a folder; use: {context.format_command('sync', word, base=base)}")
+            raise BadRequest("folder_not_file", path=word, command=context.format_command("sync", word, base=base))
     request = AddRequest(what or [], note, name, sitemap=sitemap, every=every)
     terms: dict[str, Any] = {"on_duplicate": on_duplicate, "index": False if no_index else None, "priority": priority}
     with context.open(work=not no_wait) as library:
         ensure_base(context, library, base)
         replies = request.submit(library, base, terms)
-        print_replies(context, replies, "added")
+        print_replies(context, replies, "Added")
         return wait_and_report(context, library, base, replies, wait=not no_wait)
 
 
@@ -83,18 +95,18 @@ class AddRequest:
 
     def _check(self, words: list[str]) -> None:
         if not words and self.note is None:
-            raise BadRequest("Name what is to be added: files, addresses, - for stdin, or --note TEXT.")
+            raise BadRequest("nothing_to_add")
         if (self.note is not None or "-" in self.files) and not self.name:
-            raise BadRequest("A note, and what comes from stdin, needs a name: say --name NAME.")
+            raise BadRequest("name_option_missing")
         if self.name and len(words) + (self.note is not None) > 1:
-            raise BadRequest("--name is for one thing only; files are called as they are.")
+            raise BadRequest("name_option_for_several", name=self.name)
         if self.name and self.files and "-" not in self.files:
-            raise BadRequest("A file is called as it is; --name is for a note, for stdin or for one page.")
+            raise BadRequest("name_option_for_file", name=self.name, path=self.files[0])
         if (self.sitemap or self.every) and not self.pages:
-            raise BadRequest("--sitemap and --every are for addresses of the web.")
+            raise BadRequest("web_option_without_address")
         for word in self.files:
             if word != "-" and not Path(word).is_file():
-                raise BadRequest(f"{word!r} is no file. Check the path; nothing was added.")
+                raise BadRequest("argument_not_a_file", path=word)
 
     def submit(self, library: Holdfast, base: str, terms: dict[str, Any]) -> list[Reply]:
         from holdfast.service.documents import File  # noqa: PLC0415 - slow to load
@@ -116,17 +128,21 @@ class AddRequest:
 def sync(
     context: CommandContext,
     folder: DirArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the changes without making them.")] = False,
     priority: PriorityOption = DEFAULT_PRIORITY,
     base: BaseOption = DEFAULT_BASE,
     no_wait: NoWaitOption = False,
 ) -> ExitCode:
-    """Bring a folder up to date.
+    """Add a folder to a base, or bring it up to date.
 
-    New files go in, changed ones are indexed again, missing ones go out.
+    New files are added, changed files are indexed again, and missing files are deleted from the base.
+
+    Example:
+        holdfast sync docs --base handbook
+        holdfast sync docs --dry-run
     """
     if context.remote and not folder.is_absolute():
-        raise BadRequest(f"The folder is one of the server's; write its whole path, not {str(folder)!r}.")
+        raise BadRequest("server_folder_relative", path=folder)
     with context.open(work=not no_wait and not dry_run) as library:
         if dry_run:
             found = library.documents.preview(base, folder)
@@ -134,7 +150,7 @@ def sync(
             return ExitCode.OK
         ensure_base(context, library, base)
         reply = library.documents.sync(base, folder, priority=priority)
-        print_replies(context, [reply], "syncing")
+        print_replies(context, [reply], "Syncing")
         if no_wait or reply.document is None:
             context.print_result({"base": base, "replies": [reply], "documents": []}, lambda: None)
             return reply_exit_code(str(reply.verdict), reply.reason)
@@ -142,7 +158,7 @@ def sync(
 
 
 def _wait_for_folder(context: CommandContext, library: Holdfast, base: str, reply: Reply) -> ExitCode:
-    """Wait until a folder and everything in it are at rest, and report the result."""
+    """Wait until a folder and everything in it is indexed, and print the result."""
     followed = BaseTarget(library, base, reply.document)
     wait_with_progress(context, library, followed, again=status_command(context, base, [reply.document or 0]))
     folder_status = followed.folder_status
@@ -156,9 +172,10 @@ def _wait_for_folder(context: CommandContext, library: Holdfast, base: str, repl
                 folder_status.status,
                 folder_status.why.message if folder_status.why else "",
             )
-        told = [f"{number:,} {format_value(status)}" for status, number in counts.by_status.items() if number]
+        by_status = [f"{number:,} {format_value(status)}" for status, number in counts.by_status.items() if number]
         context.terminal.info(
-            f"{format_count(counts.documents, 'document')} in base {base!r}: {', '.join(told) or 'none'}"
+            f"Base {base!r} has {format_count(counts.documents, 'document')}"
+            + (f": {', '.join(by_status)}" if by_status else "")
         )
 
     context.print_result(
@@ -173,10 +190,10 @@ def _print_preview(context: CommandContext, found: SyncPreview) -> None:
     for word, paths in (("added", found.added), ("changed", found.changed), ("removed", found.removed)):
         for path in paths:
             context.terminal.print_row(word, path)
-    skipped = ", ".join(f"{number:,} {why}" for why, number in found.skipped.items())
+    skipped = ", ".join(f"{number:,} {format_code(reason)}" for reason, number in found.skipped.items())
     context.terminal.info(
-        f"{len(found.added):,} to add, {len(found.changed):,} to change, {len(found.removed):,} to remove, "
-        f"{found.unchanged:,} unchanged" + (f"; left out: {skipped}" if skipped else "") + ". Nothing was done."
+        f"Files: {len(found.added):,} added, {len(found.changed):,} changed, {len(found.removed):,} removed, "
+        f"{found.unchanged:,} unchanged" + (f"; skipped: {skipped}" if skipped else "") + ". This was a dry run."
     )
 
 
@@ -184,26 +201,33 @@ def watch(
     context: CommandContext,
     folder: DirArgument,
     every: Annotated[
-        int, typer.Option("--every", metavar="SECONDS", min=1, help="Look so often even if nothing is reported.")
+        int,
+        typer.Option(
+            "--every",
+            metavar="SECONDS",
+            min=1,
+            help="Also sync at this interval, even if no change is reported.",
+        ),
     ] = 300,
     base: BaseOption = DEFAULT_BASE,
 ) -> None:
-    """Keep a folder in step until Ctrl-C.
+    """Sync a folder now and after every change, until Ctrl-C.
 
-    It is synced at once, and whenever something in it changes.
+    Example:
+        holdfast watch docs --base handbook
     """
     if context.remote:
-        raise BadRequest("A folder is watched on the machine that holds the library; run this there, without --at.")
+        raise BadRequest("needs_local_library")
     stop = stop_on_signal()
     with context.open(work=True) as library:
         ensure_base(context, library, base)
-        context.terminal.info(f"Watching {folder}; Ctrl-C ends it.")
+        context.terminal.info(f"Watching {folder}. Press Ctrl-C to stop.")
         for reply in library.documents.watch(base, folder, stop=stop, every=timedelta(seconds=every)):
             if context.terminal.json:
                 context.terminal.print_json_line(reply)
             else:
                 context.terminal.print_row(reply.document, reply.name, _sync_label(reply), reply.job)
-    context.terminal.info("Watching ended.")
+    context.terminal.info("Stopped watching.")
 
 
 def _sync_label(reply: Reply) -> str:

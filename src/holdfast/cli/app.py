@@ -1,4 +1,4 @@
-"""The table of all commands, and the Typer app that loads the module of a command when it is called."""
+"""The table of all commands, and the Typer app that loads the module of a command when the command runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,22 @@ from holdfast.cli.common_options import (
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
-SUMMARY = "Index every document once, keep it, and search and ask it."
+SUMMARY = """Index documents once, keep them indexed, and search them.
+
+\b
+Example:
+    holdfast add report.pdf
+    holdfast search "which anchor holds in mud"
+    holdfast add --help
+"""
+
+# The sections of `holdfast --help`.
+ADD = "Add documents"
+SEARCH = "Search"
+VIEW = "List and show"
+CHANGE = "Change documents"
+MANAGE = "Manage bases and data"
+RUN = "Run a server"
 
 
 class Entry(NamedTuple):
@@ -37,37 +52,37 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "add": Entry("add", "Putting in", "Add files, pages or notes, and wait until they are indexed."),
-    "sync": Entry("add", "Putting in", "Bring a folder up to date."),
-    "watch": Entry("add", "Putting in", "Keep a folder in step until Ctrl-C."),
-    "search": Entry("search", "Searching", "Find the passages that fit best."),
-    "ask": Entry("search", "Searching", "Answer a question from the documents of a base, with citations."),
-    "cards": Entry("cards", "Searching", "Study cards made from a base.", group=True),
-    "ls": Entry("ls", "Looking", "List documents."),
-    "status": Entry("ls", "Looking", "Tell how a job, a document or everything stands."),
-    "show": Entry("show", "Looking", "Show a document: how it stands, each of its indexes, and why."),
-    "retry": Entry("operations", "Changing", "Build what failed or is lacking, and nothing else."),
-    "cancel": Entry("operations", "Changing", "Stop what is active; what was served stays served."),
-    "rm": Entry("operations", "Changing", "Delete documents with all below them."),
-    "reindex": Entry("operations", "Changing", "Build documents again, from the first step."),
-    "refresh": Entry("operations", "Changing", "Look again at folders, sitemaps and pages; index what changed."),
-    "queue": Entry("queue", "Changing", "The queue: its jobs, their order, pauses.", group=True),
-    "export": Entry("archives", "Tending", "Write a base with its documents into a file."),
-    "import": Entry("archives", "Tending", "Make a base from a file that `export` wrote."),
-    "doctor": Entry("doctor", "Tending", "Compare every store with what should be there."),
-    "config": Entry("config", "Tending", "What is set.", group=True),
-    "base": Entry("bases", "Tending", "The bases: made, set, emptied, deleted.", group=True),
-    "serve": Entry("serve", "Serving", "Serve HTTP, with workers beside it, until Ctrl-C."),
-    "worker": Entry("serve", "Serving", "Only work: index what others ask for, until Ctrl-C."),
-    "mcp": Entry("serve", "Serving", "Offer the library to language models, by MCP."),
-    "keys": Entry("keys", "Serving", "Who may ask a server.", group=True),
-    "webhooks": Entry("webhooks", "Serving", "Webhooks: URLs that receive events.", group=True),
-    "guard": Entry("guard", "Serving", "The guard of an existing pipeline.", group=True),
+    "add": Entry("add", ADD, "Add files, web pages or notes, and wait until they are indexed."),
+    "sync": Entry("add", ADD, "Add a folder to a base, or bring it up to date."),
+    "watch": Entry("add", ADD, "Sync a folder now and after every change, until Ctrl-C."),
+    "search": Entry("search", SEARCH, "Search the documents of a base."),
+    "ask": Entry("search", SEARCH, "Answer a question from the documents of a base, with citations."),
+    "cards": Entry("cards", SEARCH, "Generate and export study cards from a base.", group=True),
+    "ls": Entry("ls", VIEW, "List the documents of a base."),
+    "status": Entry("ls", VIEW, "Show the status of the library, of a document or of a job."),
+    "show": Entry("show", VIEW, "Show a document with the state of each index."),
+    "retry": Entry("operations", CHANGE, "Retry failed documents."),
+    "reindex": Entry("operations", CHANGE, "Build all indexes of documents again."),
+    "refresh": Entry("operations", CHANGE, "Read folders, sitemaps and web pages again, and index what changed."),
+    "cancel": Entry("operations", CHANGE, "Cancel queued and running work."),
+    "rm": Entry("operations", CHANGE, "Delete documents, and folders with everything in them."),
+    "base": Entry("bases", MANAGE, "Create, change and delete bases.", group=True),
+    "queue": Entry("queue", MANAGE, "List jobs, and pause or resume the queue.", group=True),
+    "export": Entry("archives", MANAGE, "Export a base with its documents to a file."),
+    "import": Entry("archives", MANAGE, "Create a base from an exported file."),
+    "doctor": Entry("doctor", MANAGE, "Check the stored data for problems, and fix them with --fix."),
+    "config": Entry("config", MANAGE, "Show the settings.", group=True),
+    "serve": Entry("serve", RUN, "Serve the web page and the HTTP API, and run workers, until Ctrl-C."),
+    "worker": Entry("serve", RUN, "Run workers that index queued documents, until Ctrl-C."),
+    "mcp": Entry("serve", RUN, "Offer the library to language models over MCP."),
+    "keys": Entry("keys", RUN, "Create, list and revoke API keys.", group=True),
+    "webhooks": Entry("webhooks", RUN, "Create and manage webhooks: URLs that receive events.", group=True),
+    "guard": Entry("guard", RUN, "Run the guard of an existing pipeline.", group=True),
 }
 
 
 class LazyCommands(MutableMapping[str, "Command"]):
-    """The commands by name. A command is built when it is looked up."""
+    """The commands by name. The first lookup of a command builds it."""
 
     def __init__(self) -> None:
         self._built: dict[str, Command] = {}
@@ -95,14 +110,14 @@ class LazyCommands(MutableMapping[str, "Command"]):
 
 
 class LazyGroup(TyperGroup):
-    """`holdfast` itself. It loads no module of a command to show its help."""
+    """The command `holdfast`. Its help loads no module of a command."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = LazyCommands()
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - Typer passes it
-        """Write the commands below the title of their section."""
+        """Write the commands in sections."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, entry in COMMANDS.items():
             sections.setdefault(entry.section, []).append((name, entry.summary))
@@ -122,8 +137,8 @@ def _make_typer(summary: str | None, group_class: type[TyperGroup] = TyperGroup)
     )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(given: bool) -> None:
+    if given:
         print(f"holdfast {__version__}")
         raise typer.Exit
 
@@ -144,5 +159,5 @@ def set_common_options(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Keep the common options that come before the name of a command."""
+    """Store the common options that precede the name of a command."""
     context.obj = CommonOptions(json=json, quiet=quiet, home=home, at=at, key_file=key_file, debug=debug)

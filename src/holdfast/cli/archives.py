@@ -1,4 +1,4 @@
-"""`export` and `import`: writes a base to a file, and creates a base from it."""
+"""`export` and `import`: writes a base to an archive, and creates a base from an archive."""
 
 from __future__ import annotations
 
@@ -22,37 +22,48 @@ def declare(app: typer.Typer) -> None:
 
 def export(
     context: CommandContext,
-    base: Annotated[str, typer.Argument(metavar="BASE", help="The base.", autocompletion=complete_base_name)],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
-    no_memos: Annotated[bool, typer.Option("--no-memos", help="Leave out answers that were paid for.")] = False,
+    base: Annotated[str, typer.Argument(metavar="BASE", help="Name of the base.", autocompletion=complete_base_name)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive to write.")],
+    no_memos: Annotated[bool, typer.Option("--no-memos", help="Leave out stored answers of paid providers.")] = False,
 ) -> None:
-    """Write a base with its documents into a file."""
+    """Export a base with its documents to a file.
+
+    Example:
+        holdfast export handbook handbook.zip
+    """
     with context.open() as library:
         done = library.archives.export(base, file, memos=not no_memos)
     context.print_result(
-        done, lambda: context.terminal.info(f"Wrote base {base!r} to {file} ({format_size(done.bytes)}).")
+        done, lambda: context.terminal.info(f"Exported base {base!r} to {file} ({format_size(done.bytes)}).")
     )
 
 
 def import_base(
     context: CommandContext,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `export` wrote.")],
-    name: Annotated[str | None, typer.Option("--name", help="What the base is called; else as before.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive that `holdfast export` wrote.")],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Name of the new base; default: its name in the archive."),
+    ] = None,
     no_wait: NoWaitOption = False,
 ) -> None:
-    """Make a base from a file that `export` wrote.
+    """Create a base from an exported file.
 
-    Its documents are indexed again, from the answers that were paid for.
+    The documents are indexed again. Stored answers of paid providers are reused.
+
+    Example:
+        holdfast import handbook.zip --name handbook-copy
     """
     if not file.is_file():
-        raise BadRequest(f"{str(file)!r} is no file. Name one that `holdfast export` wrote.")
+        raise BadRequest("argument_not_a_file", path=file)
     with context.open(work=not no_wait) as library:
         done = library.archives.restore(file, name=name)
-        paid = f" and {format_count(done.memos, 'answer')} that were paid for" if done.memos else ""
-        context.terminal.info(f"Made the base {done.base!r} with {format_count(done.documents, 'document')}{paid}.")
+        paid = f" and {format_count(done.memos, 'stored answer')}" if done.memos else ""
+        context.terminal.info(f"Created base {done.base!r} with {format_count(done.documents, 'document')}{paid}.")
         if done.skipped:
             context.terminal.warn(
-                f"{format_count(done.skipped, 'document')} can be indexed tomorrow; the quota ends today."
+                f"{format_count(done.skipped, 'document')} not indexed, because the daily quota is used up. Reindex "
+                "them after midnight UTC, or raise the setting jobs_per_day of the base."
             )
         if not no_wait:
             wait_with_progress(

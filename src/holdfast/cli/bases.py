@@ -16,10 +16,10 @@ from holdfast.errors import BadRequest
 if TYPE_CHECKING:
     from holdfast.service.schemas import Base, DocumentCounts
 
-NewNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")]
+NewNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new base.")]
 SettingsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Settings, as in: chunk_size=400 indexes=vector,fulltext"),
+    typer.Argument(metavar="KEY=VALUE", help="Settings, such as chunk_size=400 or indexes=vector,fulltext."),
 ]
 LIST_SETTINGS = ("indexes", "languages")
 TEXT_SETTINGS = ("embedding", "chat")  # `none` is an ordinary value here
@@ -38,7 +38,11 @@ def declare(app: typer.Typer) -> None:
 
 
 def ls(context: CommandContext) -> None:
-    """List the bases."""
+    """List the bases.
+
+    Example:
+        holdfast base ls
+    """
     with context.open() as library:
         found = library.bases.list()
         counted = {base.name: library.bases.counts(base.name) for base in found} if not context.terminal.json else {}
@@ -58,66 +62,97 @@ def ls(context: CommandContext) -> None:
             ],
         )
         if not found:
-            context.terminal.info(
-                f"There is no base yet; make one with: {context.format_command('base', 'create', DEFAULT_BASE)}"
-            )
+            context.terminal.info(f"No bases yet. Create one: {context.format_command('base', 'create', DEFAULT_BASE)}")
 
     context.print_result(found, human)
 
 
 def create(context: CommandContext, name: NewNameArgument, given: SettingsArgument = None) -> None:
-    """Make a base."""
+    """Create a base.
+
+    Example:
+        holdfast base create handbook
+        holdfast base create handbook chunk_size=400 indexes=vector,fulltext
+    """
     with context.open() as library:
         made = library.bases.create(name, **parse_settings(given or []))
-    context.print_result(made, lambda: context.terminal.info(f"Made the base {made.name!r}."))
+    context.print_result(made, lambda: context.terminal.info(f"Created base {made.name!r}."))
 
 
 def show(context: CommandContext, name: BaseArgument) -> None:
-    """Show a base with its settings and how many documents it has."""
+    """Show the settings of a base and the number of its documents.
+
+    Example:
+        holdfast base show handbook
+    """
     with context.open() as library:
         found, counts = library.bases.get(name), library.bases.counts(name)
     context.print_result({"base": found, "counts": counts}, lambda: _print_base(context, found, counts))
 
 
 def change(context: CommandContext, name: BaseArgument, given: SettingsArgument = None) -> None:
-    """Set a base otherwise.
+    """Change settings of a base.
 
-    Its documents follow in the background while the old index serves.
+    Its documents are updated in the background. Until then, the old indexes stay searchable.
+
+    Example:
+        holdfast base set handbook chunk_size=400
     """
     if not given:
-        raise BadRequest(f"Say what to set, as in: {context.format_command('base', 'set', name, 'chunk_size=400')}")
+        example = context.format_command("base", "set", name, "chunk_size=400")
+        raise BadRequest("no_setting_given", base=name, command=example)
     with context.open() as library:
         changed = library.bases.change(name, **parse_settings(given))
     context.print_result(
-        changed, lambda: context.terminal.info(f"Set {', '.join(parse_settings(given))} of base {changed.name!r}.")
+        changed, lambda: context.terminal.info(f"Changed {', '.join(parse_settings(given))} of base {changed.name!r}.")
     )
     if changed.rollout is not None and not context.terminal.json:
         context.terminal.info(
-            "Its documents follow when somebody works: a server, a worker, or the next `holdfast add`."
+            "A server, a worker or the next `holdfast add` updates the documents to the new settings."
         )
 
 
-def rename(context: CommandContext, name: BaseArgument, to: NewNameArgument) -> None:
-    """Give a base another name."""
+def rename(
+    context: CommandContext,
+    name: BaseArgument,
+    to: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The new name; no other base may have it.")],
+) -> None:
+    """Rename a base.
+
+    Example:
+        holdfast base rename handbook manual
+    """
     with context.open() as library:
         renamed = library.bases.rename(name, to)
-    context.print_result(renamed, lambda: context.terminal.info(f"The base {name!r} is called {to!r} now."))
+    context.print_result(renamed, lambda: context.terminal.info(f"Renamed base {name!r} to {to!r}."))
 
 
 def repair(context: CommandContext, name: BaseArgument) -> None:
-    """Try again what made a base fail, and build what is missing."""
+    """Repair a failed base, and build its missing indexes.
+
+    Example:
+        holdfast base repair handbook
+    """
     with context.open() as library:
         found = library.bases.repair(name)
-    context.print_result(found, lambda: context.terminal.info(f"The base {name!r} is {found.status}."))
+    context.print_result(found, lambda: context.terminal.info(f"Base {name!r} is {found.status}."))
 
 
 def clear(context: CommandContext, name: BaseArgument, yes: YesOption = False) -> None:
-    """Delete all documents of a base; name and settings stay."""
+    """Delete all documents of a base, and keep its name and settings.
+
+    Example:
+        holdfast base clear handbook
+    """
     _clear_or_delete(context, name, yes=yes, whole=False)
 
 
 def delete(context: CommandContext, name: BaseArgument, yes: YesOption = False) -> None:
-    """Delete a base with all that is in it."""
+    """Delete a base and all its documents.
+
+    Example:
+        holdfast base delete handbook
+    """
     _clear_or_delete(context, name, yes=yes, whole=True)
 
 
@@ -125,11 +160,11 @@ def _clear_or_delete(context: CommandContext, name: str, *, yes: bool, whole: bo
     with context.open() as library:
         documents = format_count(library.bases.counts(name).documents, "document")
         what = f"base {name!r} with {documents}" if whole else f"all {documents} of base {name!r}"
-        context.confirm(f"Delete {what}?", yes=yes)
+        context.confirm(f"Delete {what}? This cannot be undone.", yes=yes)
         (library.bases.delete if whole else library.bases.clear)(name)
     result = {"base": name, "deleted" if whole else "cleared": True}
     context.print_result(
-        result, lambda: context.terminal.info(f"Deleted {what}; what is left on the disk is erased by whoever works.")
+        result, lambda: context.terminal.info(f"Deleted {what}. The next worker erases the data from the disk.")
     )
 
 
@@ -143,7 +178,7 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
     for word in given:
         name, equals, text = word.partition("=")
         if not equals or not name:
-            raise BadRequest(f"{word!r} is no setting; write it as KEY=VALUE.")
+            raise BadRequest("setting_form", value=word)
         settings[name] = _parse_value(name, text)
     return settings
 
@@ -169,12 +204,12 @@ def _print_base(context: CommandContext, found: Base, counts: DocumentCounts) ->
     context.terminal.print_pairs(
         [
             ("status", found.status),
-            ("why", found.problem and found.problem.message),
-            ("follows its settings", format_progress(found.rollout)),
+            ("reason", found.problem and found.problem.message),
+            ("update to new settings", format_progress(found.rollout)),
             ("documents", counts.documents),
             *((format_value(status), number) for status, number in counts.by_status.items() if number),
             ("size", format_size(counts.bytes)),
             *((name, value) for name, value in asdict(found.settings).items()),
-            *((f"no {kind}", why.message) for kind, why in found.not_enabled.items()),
+            *((f"{kind} (not enabled)", why.message) for kind, why in found.not_enabled.items()),
         ]
     )

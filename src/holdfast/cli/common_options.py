@@ -1,4 +1,4 @@
-"""The options that every command has. They are apart from `command.py`, so that `holdfast --help` loads little."""
+"""The options of every command. They are not in `command.py`, so that `holdfast --help` loads few modules."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import typer
 
 KEY_VARIABLE = "HOLDFAST_KEY"
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but data and errors.")]
-HomeOption = Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The folder of the library.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only data and errors.")]
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", metavar="DIR", help="Folder of the library; default: HOLDFAST_HOME.")
+]
 AtOption = Annotated[
-    str | None, typer.Option("--at", metavar="WHERE", help="Where the library is: a folder, a database or a server.")
+    str | None, typer.Option("--at", metavar="WHERE", help="Folder, database address or server address of the library.")
 ]
 KeyFileOption = Annotated[
     Path | None,
-    typer.Option("--key-file", metavar="FILE", help=f"File with the key of the server, else {KEY_VARIABLE}."),
+    typer.Option(
+        "--key-file", metavar="FILE", help=f"File with the API key for the server; default: the key in {KEY_VARIABLE}."
+    ),
 ]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Log what is done, and show where an error comes from.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Write a detailed log, and show the trace of an error.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
-    """The command line accepts these before and after the name of a command."""
+    """The common options. A user may write them before or after the name of a command."""
 
     json: JsonOption = False
     quiet: QuietOption = False

@@ -22,6 +22,9 @@ def show(context: CommandContext) -> None:
     """Show every setting with its value and origin.
 
     Secrets are masked.
+
+    Example:
+        holdfast config show
     """
     settings = Settings.from_environment() if context.location is None else context.settings()
     shown = [
@@ -36,7 +39,7 @@ def show(context: CommandContext) -> None:
 
     def human() -> None:
         rows = [(one["name"], _format_setting(one["value"]), one["origin"], one["meaning"]) for one in shown]
-        context.terminal.print_table(("setting", "value", "from", "meaning"), rows)
+        context.terminal.print_table(("setting", "value", "origin", "meaning"), rows)
 
     context.print_result(shown, human)
 

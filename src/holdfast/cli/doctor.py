@@ -1,4 +1,4 @@
-"""`doctor`: checks the stores and repairs them."""
+"""`doctor`: checks the stored data and fixes problems."""
 
 from __future__ import annotations
 
@@ -21,17 +21,23 @@ def declare(app: typer.Typer) -> None:
 
 def doctor(
     context: CommandContext,
-    fix: Annotated[bool, typer.Option("--fix", help="Repair what can be repaired.")] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Also read every file.")] = False,
-    erase: Annotated[bool, typer.Option("--erase", help="Only remove deleted data from the disk, now.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Fix the problems that can be fixed automatically.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read every file and compare its content.")] = False,
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Erase deleted data from the disk now, and check nothing.")
+    ] = False,
 ) -> ExitCode:
-    """Compare every store with what should be there.
+    """Check the stored data for problems, and fix them with --fix.
 
-    Ends with 1 while something is wrong. With `--erase`, deleted data is removed from the disk in two stages, and
-    writers wait meanwhile; it ends with 1 if a stage is not complete.
+    The exit code is 1 while a problem is left. --erase works in two stages, and other writers wait meanwhile; the
+    exit code is 1 if a stage is not complete.
+
+    Example:
+        holdfast doctor
+        holdfast doctor --fix
     """
     if erase and (fix or deep):
-        raise BadRequest("--erase does nothing else. Run it without --fix and --deep.")
+        raise BadRequest("erase_with_checks")
     with context.open() as library:
         if erase:
             return _erase_now(context, library)
@@ -54,11 +60,11 @@ def _erase_now(context: CommandContext, library: Holdfast) -> ExitCode:
 
 def _print_findings(context: CommandContext, found: list[Finding], *, fix: bool) -> None:
     for finding in found:
-        state = "repaired" if finding.fixed >= finding.count else "can be repaired" if finding.fixable else "for people"
+        state = "fixed" if finding.fixed >= finding.count else "fixable" if finding.fixable else "fix by hand"
         context.terminal.print_row(finding.code, state, finding.sentence)
         for example in finding.examples:
             context.terminal.print_row("", example)
     if not found:
-        context.terminal.info("All is as it should be.")
+        context.terminal.info("No problems found.")
     elif not fix and any(finding.fixable for finding in found):
-        context.terminal.info(f"Repair what can be repaired: {context.format_command('doctor', '--fix')}")
+        context.terminal.info(f"Fix what can be fixed automatically: {context.format_command('doctor', '--fix')}")

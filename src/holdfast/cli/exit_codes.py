@@ -1,4 +1,4 @@
-"""How a command ends: exit codes of errors and replies. The code of each error class is in `holdfast.errors`."""
+"""Exit codes of errors and replies. The exit code of each error class is in `holdfast.errors`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExitCode", "combine_exit_codes", "error_exit_code", "error_to_dict", "reply_exit_code"]
 
-QUOTA_EXHAUSTED = "quota_exhausted"  # the only refusal that ends without any action
+QUOTA_EXHAUSTED = "quota_exhausted"  # the only refusal that ends by itself, the next day
 
 
 def error_exit_code(error: HoldfastError) -> ExitCode:
@@ -19,7 +19,7 @@ def error_exit_code(error: HoldfastError) -> ExitCode:
 
 
 def error_to_dict(error: HoldfastError) -> dict[str, Any]:
-    """Return an error as `--json` prints it; a conflict names the document and the job that prevent the request."""
+    """Return an error as `--json` prints it. A conflict has the document and the job that prevent the request."""
     details: dict[str, Any] = {"code": error.code, "message": str(error), "exit": int(error_exit_code(error))}
     if isinstance(error, Conflict):
         details |= {"verdict": error.verdict, "status": error.status, "document": error.document, "job": error.job}
@@ -27,14 +27,14 @@ def error_to_dict(error: HoldfastError) -> dict[str, Any]:
 
 
 def reply_exit_code(verdict: str, reason: str) -> ExitCode:
-    """Return the exit code of a command that received this reply to one request."""
+    """Return the exit code for the reply to one request."""
     if verdict in ("accepted", "skipped"):
         return ExitCode.OK
     return ExitCode.TEMPORARY if reason == QUOTA_EXHAUSTED else ExitCode.CONFLICT
 
 
 def combine_exit_codes(codes: Collection[ExitCode]) -> ExitCode:
-    """Return the exit code of a command about several things: their common code, or `PARTIAL` if some succeeded."""
+    """Return the exit code of several requests: their common code, or `PARTIAL` if some succeeded."""
     different = set(codes)
     if len(different) <= 1:
         return different.pop() if different else ExitCode.OK

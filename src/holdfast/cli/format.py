@@ -1,4 +1,4 @@
-"""Formats values as JSON or as text, without control characters that could manipulate a terminal."""
+"""Formats values as JSON or as text. Control characters are replaced, because they could manipulate a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.engine import Status
 
-STATUS_LABELS = {Status.SUCCESS: "ready", Status.NOT_INDEXED: "not indexed"}  # shown instead of the value
+STATUS_LABELS = {Status.SUCCESS: "ready", Status.NOT_INDEXED: "not indexed"}  # printed instead of the value
 UNITS = ("B", "kB", "MB", "GB", "TB")
 UNIT_STEP = 1000
 LINE_BREAKS = "\n\r\t\v\f\x85\u2028\u2029"
@@ -78,6 +78,15 @@ def format_value(value: Any) -> str:
     if is_dataclass(value) and not isinstance(value, type):
         return ", ".join(f"{one.name} {format_value(getattr(value, one.name))}" for one in fields(value))
     return str(value)
+
+
+def format_code(code: str) -> str:
+    """Return a code as words.
+
+    >>> format_code("link_outside")
+    'link outside'
+    """
+    return code.replace("_", " ")
 
 
 def format_size(number: float) -> str:

@@ -1,4 +1,4 @@
-"""`guard`: commands for the guard of an existing pipeline. Any error ends them with exit code 1."""
+"""`guard`: commands for the guard of an existing pipeline. Their exit code is 1 after any error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GuardArgument = Annotated[
     str,
-    typer.Argument(metavar="GUARD", help="Where the guard of your app is: module:name, as in shop.tasks:guard"),
+    typer.Argument(metavar="GUARD", help="The Guard of your app as module:name, such as shop.tasks:guard."),
 ]
 
 
@@ -33,23 +33,33 @@ def declare(app: typer.Typer) -> None:
 def reconcile(
     context: CommandContext,
     guard: GuardArgument,
-    once: Annotated[bool, typer.Option("--once", help="Do one pass and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one pass and exit.")] = False,
 ) -> ExitCode:
-    """Take over from dead workers and send again what a broker lost."""
+    """Take over the work of dead workers, and send lost messages again.
+
+    Example:
+        holdfast guard reconcile shop.tasks:guard
+    """
     return _run_with_exit_code(context, lambda: _reconcile_until_stopped(guard, once=once))
 
 
 def adopt(
     context: CommandContext,
     guard: GuardArgument,
-    work: Annotated[str, typer.Argument(metavar="WORK", help="Name of the guarded work, as in `guarded(name=…)`.")],
-    source: Annotated[str, typer.Option("--source", help="Address of the database that has the table.")],
-    table: Annotated[str, typer.Option("--table", help="The table.")],
-    key: Annotated[str, typer.Option("--key", help="Its key column.")] = "id",
-    active: Annotated[str, typer.Option("--active", help="SQL condition of a done row.")] = "is_active",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")] = False,
+    work: Annotated[str, typer.Argument(metavar="WORK", help="Name of the guarded work, as in guarded(name=…).")],
+    source: Annotated[str, typer.Option("--source", metavar="ADDRESS", help="Address of the database with the table.")],
+    table: Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the table.")],
+    key: Annotated[str, typer.Option("--key", metavar="COLUMN", help="Key column of the table.")] = "id",
+    active: Annotated[
+        str, typer.Option("--active", metavar="SQL", help="SQL condition that is true for finished rows.")
+    ] = "is_active",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows without writing anything.")] = False,
 ) -> ExitCode:
-    """Bring the rows of an existing table into the guard."""
+    """Register the rows of an existing table in the guard.
+
+    Example:
+        holdfast guard adopt shop.tasks:guard index --source sqlite:///shop.db --table documents
+    """
     given = {"database": source, "table": table, "key": key, "active": active}
     return _run_with_exit_code(context, lambda: _adopt_rows(context, guard, work, given, dry_run=dry_run))
 
@@ -68,7 +78,7 @@ def _run_with_exit_code(context: CommandContext, work: Callable[[], None]) -> Ex
 
 
 def _reconcile_until_stopped(where: str, *, once: bool) -> None:
-    """Reconcile until a signal arrives. A pass that fails is logged, and the next one follows."""
+    """Reconcile until a signal arrives. A failed pass is logged, and the next pass follows."""
     guard = _load_guard(where)
     stopped = stop_on_signal()
     while True:
@@ -91,21 +101,21 @@ def _adopt_rows(context: CommandContext, where: str, work: str, given: dict[str,
 
     guard = _load_guard(where)
     if work not in guard.works:
-        raise BadSettings(f"{where} guards no work {work!r}; it guards {', '.join(sorted(guard.works))}.")
+        raise BadSettings("guarded_work_unknown", guard=where, work=work, known=", ".join(sorted(guard.works)))
     found = adopting(guard, work, AdoptionSource(**given), dry_run=dry_run)
-    would = "would be " if dry_run else ""
+    verb = "would be" if dry_run else "were"
 
     def human() -> None:
-        print(f"{found.success} active rows {would}adopted as success")
-        print(f"{found.not_indexed} rows are not active: they stay not indexed")
-        print(f"{found.known} active rows were known already and are left as they are")
+        print(f"{found.success} active rows {verb} adopted with the status success.")
+        print(f"{found.not_indexed} rows are not active. They keep the status not indexed.")
+        print(f"{found.known} active rows were adopted before. They are unchanged.")
 
     context.print_result(found, human)
     guard.close()
 
 
 def _load_guard(where: str) -> Guard:
-    """Import the guard. The current folder is on the path, as with Celery's `--app`."""
+    """Import the guard of an app. The current folder is on the import path, as with Celery's `--app`."""
     from holdfast.guard import Guard  # noqa: PLC0415 - slow to load
 
     module, _, name = where.partition(":")
@@ -113,7 +123,7 @@ def _load_guard(where: str) -> Guard:
     try:
         found = getattr(import_module(module), name or "guard")
     except (ImportError, AttributeError, ValueError) as error:
-        raise BadSettings(f"The guard {where!r} cannot be loaded ({error}); write module:name.") from error
+        raise BadSettings("guard_not_loaded", guard=where, detail=error) from error
     if not isinstance(found, Guard):
-        raise BadSettings(f"{where!r} is not a Guard but a {type(found).__name__}; name the Guard of your app.")
+        raise BadSettings("not_a_guard", guard=where, type=type(found).__name__)
     return found

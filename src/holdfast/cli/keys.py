@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.command import CommandContext, command
+from holdfast.cli.command import KEY_HINT, CommandContext, command
 from holdfast.cli.options import Scope, complete_base_name
 
-HEADER = ("id", "name", "scope", "bases", "begins", "created", "expires", "revoked", "last used")
+HEADER = ("id", "name", "scope", "bases", "prefix", "created", "expires", "revoked", "last used")
 
 
 def declare(app: typer.Typer) -> None:
@@ -20,32 +20,49 @@ def declare(app: typer.Typer) -> None:
 
 def create(
     context: CommandContext,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what uses the key.")],
     scope: Annotated[
-        Scope | None, typer.Option("--scope", help="What it allows; else admin for the first key, read for later ones.")
+        Scope | None,
+        typer.Option("--scope", help="What the key allows; default: admin for the first key, read for later ones."),
     ] = None,
     base: Annotated[
         list[str] | None,
-        typer.Option("--base", "-b", help="Only this base; may be said again.", autocompletion=complete_base_name),
+        typer.Option(
+            "--base",
+            "-b",
+            metavar="NAME",
+            help="Allow only this base; repeatable; default: all bases.",
+            autocompletion=complete_base_name,
+        ),
     ] = None,
-    days: Annotated[int | None, typer.Option("--days", min=1, help="How long it lives; else for ever.")] = None,
+    days: Annotated[
+        int | None, typer.Option("--days", metavar="N", min=1, help="Days until the key expires; default: never.")
+    ] = None,
 ) -> None:
-    """Make a key; its secret is printed now and never again."""
+    """Create an API key, and print its secret once.
+
+    Example:
+        holdfast keys create deploy --scope write --base handbook --days 90
+    """
     with context.open() as library:
         made = library.keys.create(name, scope, bases=base or None, days=days)
 
     def human() -> None:
         context.terminal.print_text(made.secret)
         context.terminal.info(
-            f"This is key {made.key.id} for {made.key.name}, with the scope {made.key.scope}. Keep it: it cannot be "
-            "shown again. Commands read it from HOLDFAST_KEY or --key-file."
+            f"Created key {made.key.id} for {made.key.name!r} with the scope {made.key.scope}. Store the secret now: "
+            f"it cannot be shown again. {KEY_HINT}"
         )
 
     context.print_result(made, human)
 
 
 def ls(context: CommandContext) -> None:
-    """List the keys; those that open nothing any more, too."""
+    """List all API keys, including expired and revoked ones.
+
+    Example:
+        holdfast keys ls
+    """
     with context.open() as library:
         found = library.keys.list()
 
@@ -57,17 +74,20 @@ def ls(context: CommandContext) -> None:
         ]  # fmt: skip
         context.terminal.print_table(HEADER, rows)
         if not rows:
-            context.terminal.info(
-                f"There are no keys; see how to make one: {context.format_command('keys', 'create', '--help')}"
-            )
+            context.terminal.info(f"No keys yet. Create one: {context.format_command('keys', 'create', 'NAME')}")
 
     context.print_result(found, human)
 
 
 def revoke(
-    context: CommandContext, key: Annotated[int, typer.Argument(metavar="ID", help="The key's number.")]
+    context: CommandContext,
+    key: Annotated[int, typer.Argument(metavar="ID", help="Id of the key, from `holdfast keys ls`.")],
 ) -> None:
-    """Let a key open nothing from now on."""
+    """Revoke an API key: the server refuses it from now on.
+
+    Example:
+        holdfast keys revoke 2
+    """
     with context.open() as library:
         revoked = library.keys.revoke(key)
-    context.print_result(revoked, lambda: context.terminal.info(f"Key {key} ({revoked.name}) opens nothing any more."))
+    context.print_result(revoked, lambda: context.terminal.info(f"Revoked key {key} ({revoked.name})."))

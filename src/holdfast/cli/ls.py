@@ -1,4 +1,4 @@
-"""`ls` and `status`: lists documents; shows the status of a job, a document or everything."""
+"""`ls` and `status`: lists documents; shows the status of a job, a document or the whole library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.format import format_size, format_value
+from holdfast.cli.format import HOUR, format_count, format_size, format_value
 from holdfast.cli.options import (
     DEFAULT_BASE,
     BaseOption,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import Document, Page
 
-MAX_TREE_LINES = 2_000  # shown at most
-HEADER = ("id", "name", "kind", "size", "status", "why")
+MAX_TREE_LINES = 2_000
+HEADER = ("id", "name", "kind", "size", "status", "details")
 
 
 def declare(app: typer.Typer) -> None:
@@ -42,26 +42,36 @@ def declare(app: typer.Typer) -> None:
 def ls(
     context: CommandContext,
     folder: Annotated[
-        str | None, typer.Argument(metavar="DOC", help="List what stands in this folder.", show_default=False)
+        str | None, typer.Argument(metavar="DOC", help="List only this folder or sitemap.", show_default=False)
     ] = None,
-    tree: Annotated[bool, typer.Option("--tree", help="Show folders with what is below them.")] = False,
+    tree: Annotated[bool, typer.Option("--tree", help="List all folders with their contents, as a tree.")] = False,
     state: StatesOption = None,
     kind: KindsOption = None,
     text: TextOption = None,
     deleting: DeletingOption = False,
-    order: Annotated[Order, typer.Option("--order", help="What stands first.")] = "active",
-    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
-    size: Annotated[int, typer.Option("--size", "-n", min=1, max=MAX_PAGE_SIZE, help="Documents on a page.")] = 50,
-    page: Annotated[int, typer.Option("--page", min=1, help="Which page.")] = 1,
+    order: Annotated[
+        Order, typer.Option("--order", help="Sort by activity, name, size or time of the last change.")
+    ] = "active",
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
+    size: Annotated[
+        int, typer.Option("--size", "-n", metavar="N", min=1, max=MAX_PAGE_SIZE, help="Documents per page.")
+    ] = 50,
+    page: Annotated[int, typer.Option("--page", metavar="N", min=1, help="Number of the page.")] = 1,
     cursor: CursorOption = None,
     base: BaseOption = DEFAULT_BASE,
 ) -> None:
-    """List documents.
+    """List the documents of a base.
 
-    The active ones stand first, then the failed, then the newest.
+    Queued and indexing documents come first, then failed ones, then the newest.
+
+    Example:
+        holdfast ls --base handbook
+        holdfast ls --status failed
+        holdfast ls --tree
     """
+    filtered = bool(folder or state or kind or text or deleting)
     if tree and (state or kind or text or deleting or cursor):
-        raise BadRequest("A tree shows all that is below; leave --state, --kind, --text, --deleting and --cursor away.")
+        raise BadRequest("tree_with_filters")
     with context.open() as library:
         parent = resolve_document(library, base, folder) if folder else None
         if tree:
@@ -80,15 +90,24 @@ def ls(
             page=page,
             size=size,
         )
-    context.print_result(found, lambda: _print_page(context, found, base, page))
+    context.print_result(found, lambda: _print_page(context, found, base, page, filtered=filtered))
 
 
-def _print_page(context: CommandContext, found: Page[Document], base: str, page: int) -> None:
+def _print_page(context: CommandContext, found: Page[Document], base: str, page: int, *, filtered: bool) -> None:
     context.terminal.print_table(HEADER, [_row(document, document.name) for document in found.items])
     if not found.items:
-        context.terminal.info(f"No documents in base {base!r} are like that.")
+        context.terminal.info(_explain_empty_page(context, found, base, page, filtered=filtered))
     elif found.next_cursor is not None:
-        context.terminal.info(f"{len(found.items):,} of {found.total:,}; more with --page {page + 1}")
+        shown = f"{len(found.items):,} of {format_count(found.total or 0, 'document')}"
+        context.terminal.info(f"{shown}. Next page: --page {page + 1}")
+
+
+def _explain_empty_page(context: CommandContext, found: Page[Document], base: str, page: int, *, filtered: bool) -> str:
+    if found.total:
+        return f"Page {page} is empty. Base {base!r} has only {format_count(found.total, 'document')} to list."
+    if filtered:
+        return f"No documents in base {base!r} match. List all: {context.format_command('ls', base=base)}"
+    return f"No documents in base {base!r}. Add some: {context.format_command('add', 'FILE', base=base)}"
 
 
 def _row(document: Document, name: str) -> Sequence[Any]:
@@ -101,7 +120,7 @@ def _print_tree(context: CommandContext, library: Holdfast, base: str, parent: i
     for depth, document in _walk_tree(library, base, parent, 0):
         found.append((depth, document))
         if len(found) == MAX_TREE_LINES:
-            context.terminal.info(f"Only the first {MAX_TREE_LINES:,} are shown; name a folder to see what is in it.")
+            context.terminal.info(f"Only the first {MAX_TREE_LINES:,} documents are listed. Name a folder to list it.")
             break
     context.print_result(
         {"items": [document for _, document in found], "next_cursor": None, "total": len(found)},
@@ -124,14 +143,30 @@ def _walk_tree(library: Holdfast, base: str, parent: int, depth: int) -> Iterato
 def status(
     context: CommandContext,
     what: Annotated[
-        str | None, typer.Argument(metavar="JOB|DOC", help="A job or a document; else all.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="JOB|DOC",
+            help="Id of a job, or id or name of a document; default: the whole library.",
+            show_default=False,
+        ),
     ] = None,
     base: Annotated[
         str | None,
-        typer.Option("--base", "-b", metavar="NAME", help="The base that is meant.", autocompletion=complete_base_name),
+        typer.Option(
+            "--base",
+            "-b",
+            metavar="NAME",
+            help="Name of the base; default: all bases; for a document: default.",
+            autocompletion=complete_base_name,
+        ),
     ] = None,
 ) -> None:
-    """Tell how a job, a document or everything stands."""
+    """Show the status of the library, of a document or of a job.
+
+    Example:
+        holdfast status
+        holdfast status report.pdf --base handbook
+    """
     with context.open() as library:
         if what is None:
             _print_overview(context, library, base)
@@ -151,27 +186,22 @@ def _print_overview(context: CommandContext, library: Holdfast, base: str | None
 
     def human() -> None:
         if not bases:
-            context.terminal.info(
-                f"There is no base yet; make one with: {context.format_command('base', 'create', DEFAULT_BASE)}"
-            )
+            context.terminal.info(f"No bases yet. Create one: {context.format_command('base', 'create', DEFAULT_BASE)}")
         context.terminal.print_table(
-            ("base", "status", "documents", "size", "of these"),
+            ("base", "status", "documents", "size", "by status"),
             [(one.name, one.status, counted[one.name].documents, format_size(counted[one.name].bytes),
               ", ".join(f"{many:,} {format_value(word)}" for word, many in counted[one.name].by_status.items() if many))
              for one in bases],
         )  # fmt: skip
         active = ", ".join(f"{many:,} {format_value(word)}" for word, many in queue.active.items() if many)
-        rate = "" if not queue.failure_rate else f"{queue.failure_rate:.0%} of them failed"
+        ended = ", ".join(f"{many:,} {format_value(word)}" for word, many in queue.ended.items() if many)
         context.terminal.print_pairs(
             [
-                ("queue", active or "empty"),
-                (
-                    "ended today",
-                    ", ".join(f"{many:,} {format_value(word)}" for word, many in queue.ended.items() if many),
-                ),
-                ("failures", rate),
-                ("oldest queued", queue.oldest_queued),
-                ("paused", "everything" if queue.paused else queue.paused_bases),
+                ("active jobs", active or "none"),
+                (f"jobs ended in the last {queue.window_seconds // HOUR} h", ended),
+                ("of these, failed", f"{queue.failure_rate:.0%}" if queue.failure_rate else ""),
+                ("oldest queued job", queue.oldest_queued),
+                ("paused", "all bases" if queue.paused else queue.paused_bases),
             ]
         )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from holdfast.cli.command import CommandContext, command
 from holdfast.cli.exit_codes import ExitCode, combine_exit_codes, reply_exit_code
-from holdfast.cli.format import format_count
+from holdfast.cli.format import format_code, format_count
 from holdfast.cli.options import (
     DEFAULT_BASE,
     BaseOption,
@@ -25,7 +25,14 @@ from holdfast.cli.options import (
     YesOption,
 )
 from holdfast.cli.resolve import MAX_PAGE_SIZE, is_job_id, resolve_document, resolve_documents
-from holdfast.cli.results import print_replies, print_totals, status_exit_code, wait_and_report, wait_for_documents
+from holdfast.cli.results import (
+    VERDICT_LABELS,
+    print_replies,
+    print_totals,
+    status_exit_code,
+    wait_and_report,
+    wait_for_documents,
+)
 from holdfast.engine import DEFAULT_PRIORITY
 from holdfast.errors import BadRequest, Conflict
 from holdfast.paging import read_all_pages
@@ -40,11 +47,11 @@ if TYPE_CHECKING:
 
 MAX_IDS_PER_CALL = 1_000
 POLL_SECONDS = 0.1
-MAX_NAMES_SHOWN = 3  # in the question before a delete
-DELETE_TIMEOUT_SECONDS = 60.0  # how long a delete is waited for
+MAX_NAMES_SHOWN = 3  # in the confirmation of a delete
+DELETE_TIMEOUT_SECONDS = 60.0  # then another worker finishes the clean-up
 
-AllOption = Annotated[bool, typer.Option("--all", help="All of the base.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count, and do nothing.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All documents of the base.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count the documents without changing them.")]
 
 
 def declare(app: typer.Typer) -> None:
@@ -55,9 +62,24 @@ def declare(app: typer.Typer) -> None:
     command(app, "refresh")(refresh)
 
 
+class Action(NamedTuple):
+    """An action on documents, with the words for its output."""
+
+    name: str
+    label: str  # of accepted requests
+    participle: str  # in "2 documents would be …"
+
+
+RETRY = Action("retry", "Retrying", "retried")
+REINDEX = Action("reindex", "Reindexing", "reindexed")
+REFRESH = Action("refresh", "Refreshing", "refreshed")
+CANCEL = Action("cancel", "Cancelled", "cancelled")
+DELETE = Action("delete", "Deleted", "deleted")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFilter:
-    """The filter options of a command, used if no document is named."""
+    """The filter options of a command. They select documents if the command names none."""
 
     states: list[Status] | None = None
     kinds: list[Kind] | None = None
@@ -83,8 +105,8 @@ class DocumentFilter:
 def retry(
     context: CommandContext,
     documents: DocumentsArgument = None,
-    all_: AllOption = False,
-    degraded: Annotated[bool, typer.Option("--degraded", help="With --all: also what lacks something.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All failed documents of the base.")] = False,
+    degraded: Annotated[bool, typer.Option("--degraded", help="With --all: also degraded documents.")] = False,
     state: StatesOption = None,
     kind: KindsOption = None,
     text: TextOption = None,
@@ -95,9 +117,14 @@ def retry(
     base: BaseOption = DEFAULT_BASE,
     no_wait: NoWaitOption = False,
 ) -> ExitCode:
-    """Build what failed or is lacking, and nothing else.
+    """Retry failed documents.
 
-    Of what is being deleted, try the clean-up again now.
+    Only the failed or missing parts of a document are built. For a document that is being deleted, the clean-up is
+    tried again now.
+
+    Example:
+        holdfast retry report.pdf --base handbook
+        holdfast retry --all
     """
     which = DocumentFilter(states=state, kinds=kind, text=text, inside=inside, deleting=deleting)
     _check_selection(documents, which, all_=all_, dry_run=dry_run)
@@ -107,16 +134,14 @@ def retry(
             failed = {document.id: document.name for document in _list_all(library, base, states=states)}
             summary = library.jobs.retry_all(base, degraded=degraded, dry_run=dry_run)
             if dry_run or no_wait or not summary.accepted:
-                return _print_summary(context, summary, "to try again")
-            context.terminal.info(f"trying again: {format_count(summary.accepted, 'document')}")
+                return _print_summary(context, summary, RETRY)
+            context.terminal.info(f"{RETRY.label}: {format_count(summary.accepted, 'document')}")
             return _wait_and_summarise(context, library, base, summary, failed)
         if which.is_given:
-            asked = BulkAction(
-                "retry", "to try again", "trying again", priority=priority, dry_run=dry_run, wait=not no_wait
-            )
-            return _run_on_matching(context, library, base, which, asked)
-        replies = _run_on_ids(library, base, "retry", resolve_documents(library, base, documents or ()), priority)
-        print_replies(context, replies, "trying again")
+            request = BulkRequest(RETRY, priority=priority, dry_run=dry_run, wait=not no_wait)
+            return _run_on_matching(context, library, base, which, request)
+        replies = _run_on_ids(library, base, RETRY, resolve_documents(library, base, documents or ()), priority)
+        print_replies(context, replies, RETRY.label)
         if not no_wait and library.works and any(reply.accepted and reply.status == "deleting" for reply in replies):
             _wait_until_erased(library, base)
         return wait_and_report(context, library, base, replies, wait=not no_wait)
@@ -135,57 +160,69 @@ def reindex(
     base: BaseOption = DEFAULT_BASE,
     no_wait: NoWaitOption = False,
 ) -> ExitCode:
-    """Build documents again, from the first step.
+    """Build all indexes of documents again.
 
-    What is served stays served until then.
+    The old indexes stay searchable until the new ones are complete.
+
+    Example:
+        holdfast reindex report.pdf --base handbook
+        holdfast reindex --all --dry-run
     """
     which = DocumentFilter(states=state, kinds=kind, text=text, inside=inside)
     _check_selection(documents, which, all_=all_, dry_run=dry_run)
     with context.open(work=not no_wait and not dry_run) as library:
         if which.is_given or dry_run:
-            asked = BulkAction(
-                "reindex", "to reindex", "reindexing", priority=priority, dry_run=dry_run, wait=not no_wait
-            )
-            return _run_on_matching(context, library, base, which, asked)
+            request = BulkRequest(REINDEX, priority=priority, dry_run=dry_run, wait=not no_wait)
+            return _run_on_matching(context, library, base, which, request)
         ids = (
             [document.id for document in _list_all(library, base, parent=0)]
             if all_
             else resolve_documents(library, base, documents or ())
         )
-        replies = _run_on_ids(library, base, "reindex", ids, priority)
-        print_replies(context, replies, "reindexing")
+        replies = _run_on_ids(library, base, REINDEX, ids, priority)
+        print_replies(context, replies, REINDEX.label)
         return wait_and_report(context, library, base, replies, wait=not no_wait)
 
 
 def refresh(
     context: CommandContext,
-    documents: DocumentsArgument = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every folder, sitemap and page of the base.")] = False,
+    documents: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DOC", help="Folders, sitemaps or web pages, by id or name.", show_default=False),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All folders, sitemaps and web pages of the base.")] = False,
     priority: PriorityOption = DEFAULT_PRIORITY,
     base: BaseOption = DEFAULT_BASE,
     no_wait: NoWaitOption = False,
 ) -> ExitCode:
-    """Look again at folders, sitemaps and pages; index what changed.
+    """Read folders, sitemaps and web pages again, and index what changed.
 
-    What did not change costs nothing.
+    An uploaded file or a note has no source to read again, so it is refused.
+
+    Example:
+        holdfast refresh docs --base handbook
+        holdfast refresh --all
     """
-    if bool(documents) is all_:
-        raise BadRequest("Name folders, sitemaps or pages, or say --all: one of these.")
+    if not documents and not all_:
+        raise BadRequest("no_source_selected")
+    if documents and all_:
+        raise BadRequest("several_selections")
     with context.open(work=not no_wait) as library:
         ids = resolve_documents(library, base, documents or ())
         if all_:
             ids = [document.id for document in _list_all(library, base, parent=0) if document.source is not None]
-        replies = _run_on_ids(library, base, "refresh", ids, priority)
-        print_replies(context, replies, "looking again")
+        replies = _run_on_ids(library, base, REFRESH, ids, priority)
+        print_replies(context, replies, REFRESH.label)
         return wait_and_report(context, library, base, replies, wait=not no_wait)
 
 
 def cancel(
     context: CommandContext,
     what: Annotated[
-        list[str] | None, typer.Argument(metavar="DOC|JOB", help="Documents or jobs.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="DOC|JOB", help="Documents, by id or name, or ids of jobs.", show_default=False),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every active job of the base.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All active jobs of the base.")] = False,
     state: StatesOption = None,
     kind: KindsOption = None,
     text: TextOption = None,
@@ -193,21 +230,26 @@ def cancel(
     dry_run: DryRunOption = False,
     base: BaseOption = DEFAULT_BASE,
 ) -> ExitCode:
-    """Stop what is active; what was served stays served."""
+    """Cancel queued and running work.
+
+    Documents that are already indexed stay searchable. A delete is never cancelled.
+
+    Example:
+        holdfast cancel report.pdf --base handbook
+        holdfast cancel --all
+    """
     which = DocumentFilter(states=state, kinds=kind, text=text, inside=inside)
     _check_selection(what, which, all_=all_, dry_run=dry_run)
     with context.open() as library:
         if all_:
-            return _print_summary(context, library.jobs.cancel_all(base, dry_run=dry_run), "to cancel")
+            return _print_summary(context, library.jobs.cancel_all(base, dry_run=dry_run), CANCEL, noun="job")
         if which.is_given:
-            return _run_on_matching(
-                context, library, base, which, BulkAction("cancel", "to cancel", "cancelled", dry_run=dry_run)
-            )
+            return _run_on_matching(context, library, base, which, BulkRequest(CANCEL, dry_run=dry_run))
         words = what or []
         replies = [_cancel_job(library, word) for word in words if is_job_id(word)]
-        numbers = resolve_documents(library, base, (word for word in words if not is_job_id(word)))
-        replies += _run_on_ids(library, base, "cancel", numbers, DEFAULT_PRIORITY)
-    print_replies(context, replies, "cancelled")
+        ids = resolve_documents(library, base, (word for word in words if not is_job_id(word)))
+        replies += _run_on_ids(library, base, CANCEL, ids, DEFAULT_PRIORITY)
+    print_replies(context, replies, CANCEL.label)
     context.print_result({"base": base, "replies": replies}, lambda: None)
     return combine_exit_codes([reply_exit_code(str(reply.verdict), reply.reason) for reply in replies])
 
@@ -215,7 +257,7 @@ def cancel(
 def rm(
     context: CommandContext,
     documents: DocumentsArgument = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every document of the base.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All documents of the base.")] = False,
     state: StatesOption = None,
     kind: KindsOption = None,
     text: TextOption = None,
@@ -225,9 +267,14 @@ def rm(
     base: BaseOption = DEFAULT_BASE,
     no_wait: NoWaitOption = False,
 ) -> ExitCode:
-    """Delete documents with all below them.
+    """Delete documents, and folders with everything in them.
 
-    They are found nowhere from now on, and erased from the disk.
+    Deleted documents disappear from search immediately and are erased from the disk. This cannot be undone. With
+    --status but without --kind, folders and sitemaps are skipped, because their documents may have another status.
+
+    Example:
+        holdfast rm report.pdf --base handbook
+        holdfast rm --status failed --dry-run
     """
     which = DocumentFilter(states=state, kinds=kind, text=text, inside=inside)
     _check_selection(documents, which, all_=all_, dry_run=dry_run)
@@ -239,19 +286,21 @@ def rm(
             found = library.bases.counts(base).documents
             if dry_run:
                 context.print_result(
-                    {"found": found}, lambda: context.terminal.info(f"{found:,} to delete. Nothing was done.")
+                    {"found": found}, lambda: context.terminal.info(_format_dry_run(found, "document", DELETE))
                 )
                 return ExitCode.OK
-            context.confirm(f"Delete all {format_count(found, 'document')} of base {base!r}?", yes=yes)
+            context.confirm(
+                f"Delete all {format_count(found, 'document')} of base {base!r}? This cannot be undone.", yes=yes
+            )
             library.bases.clear(base)
             context.terminal.info(f"Deleted {format_count(found, 'document')} of base {base!r}.")
         else:
-            asked = resolve_documents(library, base, documents or ())
-            names = ", ".join(library.documents.get(base, one).name for one in asked[:MAX_NAMES_SHOWN])
-            more = f" and {len(asked) - MAX_NAMES_SHOWN} more" if len(asked) > MAX_NAMES_SHOWN else ""
-            context.confirm(f"Delete {names}{more} from base {base!r}?", yes=yes)
-            replies = _run_on_ids(library, base, "delete", asked, DEFAULT_PRIORITY)
-            print_replies(context, replies, "deleted")
+            ids = resolve_documents(library, base, documents or ())
+            names = ", ".join(library.documents.get(base, one).name for one in ids[:MAX_NAMES_SHOWN])
+            more = f" and {len(ids) - MAX_NAMES_SHOWN} more" if len(ids) > MAX_NAMES_SHOWN else ""
+            context.confirm(f"Delete {names}{more} from base {base!r}? This cannot be undone.", yes=yes)
+            replies = _run_on_ids(library, base, DELETE, ids, DEFAULT_PRIORITY)
+            print_replies(context, replies, DELETE.label)
         if not no_wait and library.works:
             _wait_until_erased(library, base)
     context.print_result({"base": base, "replies": replies}, lambda: None)
@@ -259,12 +308,10 @@ def rm(
 
 
 @dataclass(frozen=True, slots=True)
-class BulkAction:
-    """An operation on all matching documents, with the labels of its output."""
+class BulkRequest:
+    """A request for all matching documents."""
 
-    action: str
-    summary_label: str
-    progress_label: str
+    action: Action
     _: KW_ONLY
     priority: int = DEFAULT_PRIORITY
     dry_run: bool = False
@@ -272,16 +319,18 @@ class BulkAction:
 
 
 def _run_on_matching(
-    context: CommandContext, library: Holdfast, base: str, which: DocumentFilter, asked: BulkAction
+    context: CommandContext, library: Holdfast, base: str, which: DocumentFilter, request: BulkRequest
 ) -> ExitCode:
-    """Run an operation on all matching documents, and wait for the result if requested."""
+    """Run an action on all matching documents, and wait for the result if requested."""
     filters = which.to_arguments(library, base)
-    waits = asked.wait and not asked.dry_run
+    waits = request.wait and not request.dry_run
     names = {document.id: document.name for document in _list_all(library, base, **filters)} if waits else {}
-    summary = library.documents.matching(base, asked.action, priority=asked.priority, dry_run=asked.dry_run, **filters)
+    summary = library.documents.matching(
+        base, request.action.name, priority=request.priority, dry_run=request.dry_run, **filters
+    )
     if not waits or not summary.accepted:
-        return _print_summary(context, summary, asked.summary_label)
-    context.terminal.info(f"{asked.progress_label}: {format_count(summary.accepted, 'document')}")
+        return _print_summary(context, summary, request.action)
+    context.terminal.info(f"{request.action.label}: {format_count(summary.accepted, 'document')}")
     if which.deleting:
         if library.works:
             _wait_until_erased(library, base)
@@ -313,16 +362,18 @@ def _delete_matching(
     filters = which.to_arguments(library, base)
     counted = library.documents.matching(base, "delete", dry_run=True, **filters)
     if dry_run or not counted.found:
-        return _print_summary(context, counted, "to delete")
-    context.confirm(f"Delete {format_count(counted.found, 'document')} from base {base!r}?", yes=yes)
+        return _print_summary(context, counted, DELETE)
+    context.confirm(
+        f"Delete {format_count(counted.found, 'document')} from base {base!r}? This cannot be undone.", yes=yes
+    )
     summary = library.documents.matching(base, "delete", **filters)
     if wait and library.works:
         _wait_until_erased(library, base)
-    return _print_summary(context, summary, "to delete")
+    return _print_summary(context, summary, DELETE)
 
 
 def _wait_until_erased(library: Holdfast, base: str) -> None:
-    """Wait until this process has cleaned up deleted documents. After the timeout, another worker finishes it."""
+    """Wait until the deleted documents are cleaned up, or until the timeout."""
     ends = time.monotonic() + DELETE_TIMEOUT_SECONDS
     while library.documents.list(base, deleting=True, size=1).total and time.monotonic() < ends:
         time.sleep(POLL_SECONDS)
@@ -332,22 +383,22 @@ def _check_selection(words: list[str] | None, which: DocumentFilter, *, all_: bo
     """Require exactly one of names, `--all` and filters."""
     given = sum((bool(words), all_, which.is_given))
     if not given:
-        raise BadRequest("Name documents, or say --all, or which of them by --state, --kind, --text or --in.")
+        raise BadRequest("no_document_selected")
     if given > 1:
-        raise BadRequest("Name documents, say --all, or say which of them: one of these, and not several.")
+        raise BadRequest("several_selections")
     if dry_run and words:
-        raise BadRequest("--dry-run goes with --all, or with --state, --kind, --text or --in.")
+        raise BadRequest("dry_run_of_named")
 
 
-def _run_on_ids(library: Holdfast, base: str, action: str, documents: list[int], priority: int) -> list[Reply]:
+def _run_on_ids(library: Holdfast, base: str, action: Action, ids: list[int], priority: int) -> list[Reply]:
     replies: list[Reply] = []
-    for first in range(0, len(documents), MAX_IDS_PER_CALL):
-        replies += library.documents.many(base, action, documents[first : first + MAX_IDS_PER_CALL], priority=priority)
+    for first in range(0, len(ids), MAX_IDS_PER_CALL):
+        replies += library.documents.many(base, action.name, ids[first : first + MAX_IDS_PER_CALL], priority=priority)
     return replies
 
 
 def _cancel_job(library: Holdfast, job: str) -> Reply:
-    """Cancel a job; a conflict becomes a reply, because the command goes on with the next job."""
+    """Cancel a job. A conflict becomes a reply, so that the command continues with the next job."""
     from holdfast.service.messages import make_conflict_reply  # noqa: PLC0415 - slow to load
 
     try:
@@ -361,10 +412,26 @@ def _list_all(library: Holdfast, base: str, **which: Any) -> Iterator[Document]:
     return read_all_pages(lambda cursor: library.documents.list(base, cursor=cursor, size=MAX_PAGE_SIZE, **which))
 
 
-def _print_summary(context: CommandContext, summary: BulkSummary, what: str) -> ExitCode:
-    told = ", ".join(f"{number:,} {reason}" for reason, number in summary.answers.items())
-    end = ". Nothing was done." if summary.dry_run else ""
-    context.print_result(
-        summary, lambda: context.terminal.info(f"{summary.found:,} {what}" + (f": {told}" if told else "") + end)
-    )
+def _print_summary(
+    context: CommandContext, summary: BulkSummary, action: Action, *, noun: str = "document"
+) -> ExitCode:
+    def human() -> None:
+        if not summary.found:
+            context.terminal.info(f"No {noun}s to {action.name}.")
+            return
+        if summary.dry_run:
+            context.terminal.info(_format_dry_run(summary.found, noun, action))
+            return
+        context.terminal.info(f"{action.label}: {summary.accepted:,} of {format_count(summary.found, noun)}")
+        for answer, number in summary.answers.items():
+            verdict, _, reason = answer.partition(": ")
+            if verdict in VERDICT_LABELS:
+                label = f"{VERDICT_LABELS[verdict]}: {format_count(number, noun)}"
+                context.terminal.info(f"{label} ({format_code(reason)})")
+
+    context.print_result(summary, human)
     return ExitCode.OK
+
+
+def _format_dry_run(found: int, noun: str, action: Action) -> str:
+    return f"{format_count(found, noun)} would be {action.participle}. This was a dry run."

@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 
 def complete_base_name(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a base. Reads the database file directly, because importing the library takes a second."""
+    """Complete the name of a base. This reads the database file directly, because importing the library is slow."""
     homes = (context.find_root().params.get("home"), context.params.get("home"))
     with suppress(Exception):  # shell completion must not print errors
         home = next((home for home in reversed(homes) if home), None) or Settings.from_environment().home
@@ -46,24 +46,60 @@ def complete_base_name(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def complete_status(incomplete: str) -> list[str]:
+    return [name for name in STATUS_NAMES if name.startswith(incomplete)]
+
+
+def parse_status(name: str | Status) -> Status:
+    """Return the status with this name: as the commands print it (`ready`), or as in JSON (`success`)."""
+    try:
+        return STATUS_NAMES.get(name) or Status(name)
+    except ValueError:
+        raise typer.BadParameter(f"{name!r} is not a status. Use one of: {', '.join(STATUS_NAMES)}.") from None
+
+
+STATUS_NAMES = {"ready" if status is Status.SUCCESS else str(status): status for status in Status}
+
 BaseOption = Annotated[
     str,
-    typer.Option("--base", "-b", metavar="NAME", help="The base that is meant.", autocompletion=complete_base_name),
+    typer.Option("--base", "-b", metavar="NAME", help="Name of the base.", autocompletion=complete_base_name),
 ]
 AnyBaseOption = Annotated[
     str | None,
-    typer.Option("--base", "-b", metavar="NAME", help="Only this base.", autocompletion=complete_base_name),
+    typer.Option(
+        "--base", "-b", metavar="NAME", help="Only this base; default: all bases.", autocompletion=complete_base_name
+    ),
 ]
-BaseArgument = Annotated[str, typer.Argument(metavar="NAME", help="The base.", autocompletion=complete_base_name)]
+BaseArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the base.", autocompletion=complete_base_name)
+]
 DocumentsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="DOC", help="Documents, by number or by name.", show_default=False)
+    list[str] | None, typer.Argument(metavar="DOC", help="Documents, by id or name.", show_default=False)
 ]
-StatesOption = Annotated[list[Status] | None, typer.Option("--state", help="Only with this status; may be said again.")]
-KindsOption = Annotated[list[Kind] | None, typer.Option("--kind", help="Only of this kind; may be said again.")]
-TextOption = Annotated[str | None, typer.Option("--text", help="Only with this in the name.")]
-InsideOption = Annotated[str | None, typer.Option("--in", metavar="DOC", help="Only what stands in this folder.")]
-DeletingOption = Annotated[bool, typer.Option("--deleting", help="What is being deleted, and nothing else.")]
-PriorityOption = Annotated[int, typer.Option("--priority", min=0, max=9, help="0 is served first, 9 last.")]
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is done.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-CursorOption = Annotated[str | None, typer.Option("--cursor", help="Where the page before this one ended.")]
+StatesOption = Annotated[
+    list[Status] | None,
+    typer.Option(
+        "--status",
+        "--state",
+        metavar="STATUS",
+        help=f"Only documents with this status: {', '.join(STATUS_NAMES)}; repeatable.",
+        parser=parse_status,
+        autocompletion=complete_status,
+    ),
+]
+KindsOption = Annotated[list[Kind] | None, typer.Option("--kind", help="Only documents of this kind; repeatable.")]
+TextOption = Annotated[
+    str | None, typer.Option("--text", metavar="TEXT", help="Only documents with this text in their name.")
+]
+InsideOption = Annotated[
+    str | None, typer.Option("--in", metavar="DOC", help="Only documents in this folder or sitemap.")
+]
+DeletingOption = Annotated[bool, typer.Option("--deleting", help="Only documents that are being deleted.")]
+PriorityOption = Annotated[
+    int, typer.Option("--priority", metavar="N", min=0, max=9, help="Priority from 0 (first) to 9 (last).")
+]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the result.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+CursorOption = Annotated[
+    str | None, typer.Option("--cursor", metavar="TEXT", help="The next_cursor of the previous page.")
+]

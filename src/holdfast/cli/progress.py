@@ -1,6 +1,6 @@
 """Progress of a command that waits: bars on a terminal, lines elsewhere.
 
-Ctrl-C ends the waiting and leaves the work as it is.
+Ctrl-C stops the waiting. It does not cancel the work.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from holdfast.service.schemas import DocumentStatus
 
 LOCAL_POLL_SECONDS, REMOTE_POLL_SECONDS = 0.1, 0.5  # seconds between two polls
-POLL_SHARE = 4  # the pause is at least this many times as long as the poll
-STALL_SECONDS = 3.0  # seconds without progress after which the reason is looked up
-REPORT_SECONDS = 10.0  # seconds between two lines about the whole
-MAX_REPORTED = 20  # documents, at most, that are reported one by one
-ESTIMATE_AFTER, ESTIMATE_FROM = 2.0, 0.02  # seconds and share of the work that an estimate needs
+POLL_SHARE = 4  # poll at most 1/5 of the time: the pause is this many times as long as the poll
+STALL_SECONDS = 3.0  # seconds without progress before the command reads the reason
+REPORT_SECONDS = 10.0  # seconds between two lines with totals
+MAX_REPORTED = 20  # with more documents, only totals are printed
+ESTIMATE_AFTER, ESTIMATE_FROM = 2.0, 0.02  # seconds and share of the work before a first estimate
 BAR_WIDTH = 24
 
 
@@ -42,21 +42,21 @@ def wait_with_progress(
     again: str,
     ended: Callable[[DocumentStatus], None] = lambda _: None,
 ) -> None:
-    """Wait until the target is done. On Ctrl-C, print that the work stays and the command that shows it `again`."""
+    """Wait until the target is done. On Ctrl-C, print who continues, and the command `again` that shows the status."""
     try:
         with _make_display(context.terminal) as display:
             _poll_until_done(
                 target, display, ended, pause=REMOTE_POLL_SECONDS if context.remote else LOCAL_POLL_SECONDS
             )
     except KeyboardInterrupt:
-        context.terminal.warn("\nDetached. What was asked for stays asked for, and what is indexed stays indexed.")
+        context.terminal.warn("\nStopped waiting. The job is kept, and indexed documents stay indexed.")
         context.terminal.warn(
-            "This process worked on it and gives it back; it goes on with the next `holdfast add`, `holdfast serve` "
-            "or `holdfast worker`."
+            "This process was indexing. The work continues with the next `holdfast add`, `holdfast serve` or "
+            "`holdfast worker`."
             if library.works
-            else "The work goes on without this process."
+            else "A worker in another process continues the work."
         )
-        context.terminal.warn(f"Look again: {again}")
+        context.terminal.warn(f"Check it later: {again}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -84,7 +84,7 @@ def _poll_until_done(
 
 
 def format_summary(found: PollResult, elapsed: float) -> str:
-    """Return the counts and times of the whole; the time left is estimated from the time so far."""
+    """Return the totals, the time so far, and an estimate of the time left."""
     parts = [f"{found.done:,} of {format_count(found.total, 'document')} done"]
     if found.waiting:
         parts.append(f"{found.waiting:,} queued")
@@ -98,7 +98,7 @@ def format_summary(found: PollResult, elapsed: float) -> str:
 
 
 class Display(Protocol):
-    """Shows the result of a poll, and the reason if nothing moves."""
+    """Shows the result of a poll, and the reason if there is no progress."""
 
     def show(self, found: PollResult, elapsed: float, why: str) -> None: ...
 
@@ -133,10 +133,10 @@ class LineDisplay:
 
 
 class BarDisplay:
-    """Draws a bar for each active document whose share is known, and one for the whole; all disappear at the end.
+    """Draws a bar for each active document with a known share, and one for all; the bars disappear at the end.
 
-    A poll returns the whole state, so a frame is drawn from it alone. `rich.progress` keeps its own state for each bar,
-    and drops all bars on a terminal of 40 columns (docs/decisions/0017).
+    A poll returns the whole state, so each frame is drawn from one poll. `rich.progress` keeps its own state for each
+    bar, and drops all bars on a terminal of 40 columns (docs/decisions/0017).
     """
 
     def __init__(self, terminal: Terminal) -> None:

@@ -1,4 +1,4 @@
-"""`queue`: lists jobs, changes their priority, pauses and resumes the queue."""
+"""`queue`: lists jobs, changes their priority, pauses and resumes work."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.format import format_duration
+from holdfast.cli.format import format_count, format_duration
 from holdfast.cli.options import AnyBaseOption, CursorOption
 from holdfast.cli.resolve import MAX_PAGE_SIZE
 
 if TYPE_CHECKING:
     from holdfast.service.schemas import Job, Page
 
-HEADER = ("job", "state", "operation", "base", "document", "priority", "asked by", "asked at", "took")
+HEADER = ("job", "state", "operation", "base", "document", "priority", "requested by", "requested at", "duration")
 
 
 def declare(app: typer.Typer) -> None:
@@ -29,29 +29,45 @@ def ls(
     context: CommandContext,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", help="queued, indexing, deleting or an outcome; may be said again."),
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only jobs in this state: queued, indexing, deleting, or an outcome such as success or failed; "
+            "repeatable.",
+        ),
     ] = None,
-    requester: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Only what this one asked for.")] = None,
-    size: Annotated[int, typer.Option("--size", "-n", min=1, max=MAX_PAGE_SIZE, help="Jobs on a page.")] = 30,
-    page: Annotated[int, typer.Option("--page", min=1, help="Which page.")] = 1,
+    requester: Annotated[
+        str | None, typer.Option("--by", metavar="NAME", help="Only jobs that this user or key requested.")
+    ] = None,
+    size: Annotated[
+        int, typer.Option("--size", "-n", metavar="N", min=1, max=MAX_PAGE_SIZE, help="Jobs per page.")
+    ] = 30,
+    page: Annotated[int, typer.Option("--page", metavar="N", min=1, help="Number of the page.")] = 1,
     cursor: CursorOption = None,
     base: AnyBaseOption = None,
 ) -> None:
     """List jobs.
 
-    The active ones stand first, in the order in which they are served, then those that ended.
+    Active jobs come first, in the order in which workers take them, then the jobs that ended.
+
+    Example:
+        holdfast queue ls --state queued --base handbook
     """
     with context.open() as library:
         found = library.jobs.list(base, states=state or None, requester=requester, cursor=cursor, page=page, size=size)
-    context.print_result(found, lambda: _print_page(context, found, page))
+    filtered = bool(state or requester or base)
+    context.print_result(found, lambda: _print_page(context, found, page, filtered=filtered))
 
 
-def _print_page(context: CommandContext, found: Page[Job], page: int) -> None:
+def _print_page(context: CommandContext, found: Page[Job], page: int, *, filtered: bool) -> None:
     context.terminal.print_table(HEADER, [_row(job) for job in found.items])
-    if not found.items:
-        context.terminal.info("There are no such jobs.")
+    if not found.items and filtered:
+        context.terminal.info(f"No jobs match. List all: {context.format_command('queue', 'ls')}")
+    elif not found.items:
+        context.terminal.info(f"No jobs yet. Add documents: {context.format_command('add', 'FILE')}")
     elif found.next_cursor is not None:
-        context.terminal.info(f"{len(found.items):,} of {found.total:,}; more with --page {page + 1}")
+        shown = f"{len(found.items):,} of {format_count(found.total or 0, 'job')}"
+        context.terminal.info(f"{shown}. Next page: --page {page + 1}")
 
 
 def _row(job: Job) -> tuple[Any, ...]:
@@ -61,26 +77,38 @@ def _row(job: Job) -> tuple[Any, ...]:
 
 
 def pause(context: CommandContext, base: AnyBaseOption = None) -> None:
-    """Let nothing new begin; what runs goes on to its end."""
+    """Pause the queue: no new work starts, and running work finishes.
+
+    Example:
+        holdfast queue pause --base handbook
+    """
     _pause(context, base, stop=False)
 
 
 def stop(context: CommandContext, base: AnyBaseOption = None) -> None:
-    """Let nothing new begin, and call back what runs."""
+    """Pause the queue, and return running work to it.
+
+    Example:
+        holdfast queue stop --base handbook
+    """
     _pause(context, base, stop=True)
 
 
 def _pause(context: CommandContext, base: str | None, *, stop: bool) -> None:
     with context.open() as library:
         changed = library.jobs.pause(base, stop=stop)
-    _print_pause(context, base, paused=True, changed=changed, words="is paused" if changed else "was paused already")
+    _print_pause(context, base, paused=True, changed=changed, words="is paused" if changed else "was already paused")
 
 
 def resume(context: CommandContext, base: AnyBaseOption = None) -> None:
-    """End a pause."""
+    """Resume a paused queue.
+
+    Example:
+        holdfast queue resume --base handbook
+    """
     with context.open() as library:
         changed = library.jobs.resume(base)
-    _print_pause(context, base, paused=False, changed=changed, words="goes on" if changed else "was not paused")
+    _print_pause(context, base, paused=False, changed=changed, words="is resumed" if changed else "was not paused")
 
 
 def _print_pause(context: CommandContext, base: str | None, *, paused: bool, changed: bool, words: str) -> None:
@@ -92,10 +120,14 @@ def _print_pause(context: CommandContext, base: str | None, *, paused: bool, cha
 
 def prioritise(
     context: CommandContext,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="An active job.")],
-    priority: Annotated[int, typer.Argument(metavar="N", min=0, max=9, help="0 is served first, 9 last.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Id of an active job, from `holdfast queue ls`.")],
+    priority: Annotated[int, typer.Argument(metavar="N", min=0, max=9, help="Priority from 0 (first) to 9 (last).")],
 ) -> None:
-    """Give an active job another priority."""
+    """Change the priority of an active job.
+
+    Example:
+        holdfast queue priority 18e8fc6a4ab71af56b9b2e12b082ef51 0
+    """
     with context.open() as library:
         reply = library.jobs.prioritise(job, priority)
-    context.print_result(reply, lambda: context.terminal.info(f"Job {job} has priority {priority} now."))
+    context.print_result(reply, lambda: context.terminal.info(f"Job {job} has the priority {priority}."))

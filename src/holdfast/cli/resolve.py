@@ -1,4 +1,4 @@
-"""Resolves arguments: a document by number or name, the id of a job, and the default base."""
+"""Resolves arguments: a document by id or name, the id of a job, and the default base."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_job_id(word: str) -> bool:
 
 
 def resolve_document(library: Holdfast, base: str, word: str) -> int:
-    """Return the id of a document, given as id, name or source. An ambiguous name is refused."""
+    """Return the id of a document, given as id, name or source. Raise `BadRequest` if several have the name."""
     if DOCUMENT_ID.fullmatch(word):
         return int(word)
     page = library.documents.list(base, text=word, size=MAX_PAGE_SIZE)
@@ -36,12 +36,10 @@ def resolve_document(library: Holdfast, base: str, word: str) -> int:
         document for document in page.items if to_nfc(word) in (to_nfc(document.name), to_nfc(document.source or ""))
     ]
     if not found:
-        raise UnknownItem(base, [word])
+        raise UnknownItem(base, [f"'{word}'"])
     if len(found) > 1:
-        told = ", ".join(f"{document.id} ({_describe_location(document)})" for document in found[:MAX_MATCHES_SHOWN])
-        raise BadRequest(
-            f"{len(found)} documents of base {base!r} are called {word!r}; say which by its number: {told}."
-        )
+        documents = ", ".join(_format_match(library, base, document) for document in found[:MAX_MATCHES_SHOWN])
+        raise BadRequest("name_ambiguous", count=len(found), base=base, name=word, documents=documents)
     return int(found[0].id)
 
 
@@ -57,8 +55,13 @@ def ensure_base(context: CommandContext, library: Holdfast, name: str) -> None:
         if name != DEFAULT_BASE:
             raise UnknownBase(name) from None
         library.bases.create(name)
-        context.terminal.info(f"Made the base {name!r}, because there was none; --base names another one.")
+        context.terminal.info(f"Created base {name!r}, because it did not exist. Use --base to choose another base.")
 
 
-def _describe_location(document: Document) -> str:
-    return f"in {document.parent}" if document.parent else document.source or "at the top"
+def _format_match(library: Holdfast, base: str, document: Document) -> str:
+    """Return the id of a document with its path in the base, such as `6 (docs/tides.md)`."""
+    path, parent = document.name, document.parent
+    while parent:
+        folder = library.documents.get(base, parent)
+        path, parent = f"{folder.name}/{path}", folder.parent
+    return f"{document.id} ({path})"

@@ -18,25 +18,27 @@ if TYPE_CHECKING:
     from holdfast.service.schemas import DocumentStatus, Reply
 
 STATUS_EXIT_CODES = {"failed": ExitCode.FAILED, "degraded": ExitCode.PARTIAL}
-VERDICT_LABELS = {"accepted": "accepted", "joined": "already under way", "skipped": "unchanged", "rejected": "refused"}
+VERDICT_LABELS = {"joined": "Already in progress", "skipped": "Skipped", "rejected": "Rejected"}
 
 
-def print_replies(context: CommandContext, replies: Sequence[Reply], done: str = "accepted") -> None:
-    """Print the replies. If there are many, print only those that were not accepted, and a total."""
+def print_replies(context: CommandContext, replies: Sequence[Reply], done: str) -> None:
+    """Print the replies; `done` is the label of accepted ones, such as "Added".
+
+    If there are many replies, print a total and the replies that are not accepted.
+    """
     for reply in replies:
         if reply.accepted and len(replies) <= MAX_REPORTED:
             context.terminal.info(f"{done}: {_describe_reply(reply)}")
         elif not reply.accepted:
-            named = {"document": reply.document, "job": reply.job}
-            way = ", ".join(f"{word} {value}" for word, value in named.items() if value)
+            cause = {"document": reply.document, "job": reply.job}
+            named = ", ".join(f"{word} {value}" for word, value in cause.items() if value)
             message = f"{VERDICT_LABELS[str(reply.verdict)]}: {reply.name}: {reply.message}" + (
-                f" ({way})" if way else ""
+                f" ({named})" if named else ""
             )
             (context.terminal.info if str(reply.verdict) == "skipped" else context.terminal.warn)(message)
     if len(replies) > MAX_REPORTED:
-        context.terminal.info(
-            f"{done}: {format_count(sum(reply.accepted for reply in replies), 'document')} of {len(replies):,}"
-        )
+        accepted = sum(reply.accepted for reply in replies)
+        context.terminal.info(f"{done}: {accepted:,} of {format_count(len(replies), 'document')}")
 
 
 def wait_and_report(
@@ -53,7 +55,9 @@ def wait_and_report(
         for reply in replies:
             context.terminal.print_row(reply.document, reply.name, reply.status, reply.job)
         if accepted:
-            context.terminal.info(f"Not waited for. Look: {status_command(context, base, list(accepted))}")
+            context.terminal.info(
+                f"Not waiting for the result. Check it later: {status_command(context, base, list(accepted))}"
+            )
     refused = [reply_exit_code(str(reply.verdict), reply.reason) for reply in replies if not reply.accepted or not wait]
     return combine_exit_codes([*refused, *map(status_exit_code, statuses)])
 
@@ -61,7 +65,7 @@ def wait_and_report(
 def wait_for_documents(
     context: CommandContext, library: Holdfast, base: str, names: Mapping[int, str]
 ) -> list[DocumentStatus]:
-    """Wait until documents are at rest; print each when it is."""
+    """Wait until no document is queued or being indexed; print each document when it is done."""
 
     def ended(document: DocumentStatus) -> None:
         if not context.terminal.json:
@@ -75,7 +79,7 @@ def wait_for_documents(
 
 
 def status_exit_code(document: DocumentStatus) -> ExitCode:
-    """Return the exit code of a command that waited for this document."""
+    """Return the exit code for a document after waiting for it."""
     return STATUS_EXIT_CODES.get(str(document.status), ExitCode.OK)
 
 
@@ -92,9 +96,13 @@ def print_totals(context: CommandContext, base: str, statuses: Sequence[Document
     """Print the number of documents by status, and a hint if some failed."""
     counted = Counter(format_value(document.status) for document in statuses)
     if len(statuses) > 1:
-        context.terminal.info(", ".join(f"{number:,} {status}" for status, number in sorted(counted.items())))
+        by_status = ", ".join(f"{number:,} {status}" for status, number in sorted(counted.items()))
+        context.terminal.info(f"{format_count(len(statuses), 'document')}: {by_status}")
     if counted.get("failed"):
-        context.terminal.info(f"Try again what failed: {context.format_command('retry', '--all', base=base)}")
+        context.terminal.info(
+            "Fix the cause of each failure, then retry the failed documents: "
+            f"{context.format_command('retry', '--all', base=base)}"
+        )
 
 
 def _describe_reply(reply: Reply) -> str:

@@ -1,4 +1,4 @@
-"""`search` and `ask`: finds passages; answers questions."""
+"""`search` and `ask`: searches documents; answers questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.cli.resolve import resolve_documents
 if TYPE_CHECKING:
     from holdfast.service.schemas import Answer, Hits, Notice
 
-MAX_PASSAGE_CHARS = 600  # longer passages are cut
+MAX_RESULT_CHARS = 600  # a longer result is cut, unless --whole is given
 
 
 def declare(app: typer.Typer) -> None:
@@ -24,24 +24,30 @@ def declare(app: typer.Typer) -> None:
 
 def search(
     context: CommandContext,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What is looked for.")],
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Passages, at most.")] = 5,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Words or a question to search for.")],
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, max=100, help="Maximum number of results.")
+    ] = 5,
     channel: Annotated[
         list[str] | None,
         typer.Option(
             "--channel",
-            metavar="INDEX",
-            help="Search only by this index: fulltext, vector, questions, graph, or another that is installed. "
-            "May be repeated.",
+            metavar="CHANNEL",
+            help="Search only this channel: fulltext, vector, questions, graph, or that of an installed plug-in; "
+            "repeatable.",
         ),
     ] = None,
     below: Annotated[
-        list[str] | None, typer.Option("--below", metavar="DOC", help="Only what stands in this folder.")
+        list[str] | None, typer.Option("--below", metavar="DOC", help="Search only this folder or sitemap; repeatable.")
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="Show whole passages.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Print the whole text of each result.")] = False,
     base: BaseOption = DEFAULT_BASE,
 ) -> None:
-    """Find the passages that fit best."""
+    """Search the documents of a base.
+
+    Example:
+        holdfast search "which anchor holds in mud" --base handbook --limit 3
+    """
     with context.open() as library:
         found = library.asking.search(
             base, query, limit=limit, channels=channel or None, below=resolve_documents(library, base, below or ())
@@ -53,11 +59,15 @@ def search(
 
 def ask(
     context: CommandContext,
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
-    mode: Annotated[Mode, typer.Option("--mode", help="How the answer's context is gathered.")] = "mix",
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question.")],
+    mode: Annotated[Mode, typer.Option("--mode", help="How to find the passages for the answer.")] = "mix",
     base: BaseOption = DEFAULT_BASE,
 ) -> None:
-    """Answer a question from the documents of a base, with citations."""
+    """Answer a question from the documents of a base, with citations.
+
+    Example:
+        holdfast ask "Which anchor holds in mud?" --base handbook
+    """
     with context.open() as library:
         if context.terminal.interactive:
             answer = _print_stream(context, library.asking.stream(base, question, mode=mode))
@@ -71,33 +81,36 @@ def ask(
 def _print_notices(context: CommandContext, notices: list[Notice]) -> None:
     """Warn about channels that could not be searched."""
     for notice in notices:
-        context.terminal.warn(f"The channel {notice.channel} could not be searched: {notice.message}")
+        context.terminal.warn(f"The channel {notice.channel!r} could not be searched: {notice.message}")
 
 
 def _print_hits(context: CommandContext, found: Hits, base: str, *, whole: bool) -> None:
     _print_notices(context, found.notices)
     if not found:
-        context.terminal.info(f"Nothing in base {base!r} fits.")
+        context.terminal.info(
+            f"No results in base {base!r}. Try other words, or list the documents: "
+            f"{context.format_command('ls', base=base)}"
+        )
     for hit in found:
         path = " > ".join((hit.title or hit.name, *(one for one in hit.headings if one != hit.title)))
         context.terminal.print_heading(f"{hit.rank}. {path}")
-        channels = ", ".join(f"{name} {_format_score(one.rank, one.score)}" for name, one in hit.channels.items())
+        channels = "; ".join(f"{name}: {_format_score(one.rank, one.score)}" for name, one in hit.channels.items())
         context.terminal.print_text(
             f"   document {hit.document}, chunk {hit.chunk}, score {hit.score:.3f} ({channels})"
         )
-        text = hit.text if whole or len(hit.text) <= MAX_PASSAGE_CHARS else f"{hit.text[:MAX_PASSAGE_CHARS].rstrip()} …"
+        text = hit.text if whole or len(hit.text) <= MAX_RESULT_CHARS else f"{hit.text[:MAX_RESULT_CHARS].rstrip()} …"
         context.terminal.print_text("\n".join(f"   {line}" for line in text.strip().splitlines()) + "\n")
     if found:
         show_first = show_command(context, base, found[0].document, found[0].chunk)
-        context.terminal.info(f"{format_count(len(found), 'passage')}. Open one: {show_first}")
+        context.terminal.info(f"{format_count(len(found), 'result')}. Show the first in its context: {show_first}")
 
 
 def _format_score(rank: int, score: float) -> str:
-    return f"#{rank} {score:.3f}" if rank else f"{score:.3f}"
+    return f"rank {rank}, score {score:.3f}" if rank else f"score {score:.3f}"
 
 
 def show_command(context: CommandContext, base: str, document: int, chunk: int) -> str:
-    """Return the command line that opens a passage."""
+    """Return the command line that shows a chunk with the text around it."""
     return context.format_command("show", document, "--chunk", chunk, base=base)
 
 
@@ -126,7 +139,7 @@ def _print_citations(context: CommandContext, answer: Answer, base: str) -> None
         context.terminal.info(answer.message)
     if answer.cut:
         context.terminal.info("The answer was cut off, because the language model stopped early.")
-    if answer.citations:
+    if answer.citations and answer.text:
         context.terminal.print_text("")
     for citation in answer.citations:
         context.terminal.print_row(

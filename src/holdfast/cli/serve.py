@@ -1,4 +1,4 @@
-"""`serve`, `worker` and `mcp`: commands that run until they are stopped."""
+"""`serve`, `worker` and `mcp`: commands that run until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -23,13 +23,24 @@ def declare(app: typer.Typer) -> None:
 
 def serve(
     context: CommandContext,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on; else HOLDFAST_HOST.")] = None,
-    port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Port, 0 for any; else HOLDFAST_PORT.")
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="HOST", help="Address to listen on; default: HOLDFAST_HOST.")
     ] = None,
-    no_workers: Annotated[bool, typer.Option("--no-workers", help="Only answer; others work.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", metavar="N", min=0, max=65535, help="Port, or 0 for any free port; default: HOLDFAST_PORT."
+        ),
+    ] = None,
+    no_workers: Annotated[
+        bool, typer.Option("--no-workers", help="Serve requests only; other processes index.")
+    ] = False,
 ) -> None:
-    """Serve HTTP, with workers beside it, until Ctrl-C."""
+    """Serve the web page and the HTTP API, and run workers, until Ctrl-C.
+
+    Example:
+        holdfast serve --port 7340
+    """
     with importing_extra("server"):
         from holdfast.api.server import serve as serving  # noqa: PLC0415 - slow to load
         from holdfast.web.site import install_pages  # noqa: PLC0415
@@ -53,17 +64,22 @@ def serve(
 def worker(
     context: CommandContext,
     workers: Annotated[
-        int | None, typer.Option("--workers", "-n", min=1, help="Processes; else HOLDFAST_WORKERS.")
+        int | None,
+        typer.Option("--workers", "-n", metavar="N", min=1, help="Number of processes; default: HOLDFAST_WORKERS."),
     ] = None,
 ) -> None:
-    """Only work: index what others ask for, until Ctrl-C."""
+    """Run workers that index queued documents, until Ctrl-C.
+
+    Example:
+        holdfast worker --workers 4
+    """
     with importing_extra("documents"):
         from holdfast.service.opening import open_library  # noqa: PLC0415 - slow to load
         from holdfast.wiring import make_worker, open_scheduler  # noqa: PLC0415
 
     settings = context.settings()
     settings = _configure_logging(context, replace(settings, workers=workers or settings.workers))
-    open_library(settings).store.close()  # reports a problem before anything starts
+    open_library(settings).store.close()  # raises an error before a worker starts
     stopped = stop_on_signal()
     scheduler = open_scheduler(settings)
     scheduler.start(make_worker(settings))
@@ -83,11 +99,19 @@ def worker(
 
 def mcp(
     context: CommandContext,
-    http: Annotated[bool, typer.Option("--http", help="Speak HTTP instead of stdin and stdout.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --http: the port, 0 for any.")] = 0,
-    writes: Annotated[bool, typer.Option("--writes", help="Also offer tools that change something.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Use HTTP instead of stdin and stdout.")] = False,
+    port: Annotated[
+        int,
+        typer.Option("--port", metavar="N", min=0, max=65535, help="With --http: port, or 0 for any free port."),
+    ] = 0,
+    writes: Annotated[bool, typer.Option("--writes", help="Also offer tools that change documents.")] = False,
 ) -> None:
-    """Offer the library to language models, by MCP."""
+    """Offer the library to language models over MCP.
+
+    Example:
+        holdfast mcp
+        holdfast mcp --http --port 7341
+    """
     with importing_extra("mcp"):
         tools = import_module("holdfast.mcp")
     _configure_logging(context, Settings.from_environment())
@@ -95,7 +119,7 @@ def mcp(
 
 
 def _configure_logging(context: CommandContext, settings: Settings) -> Settings:
-    """Configure logging by `--debug`, `--quiet` and the settings; return settings with that level, for the workers."""
+    """Configure logging by `--debug`, `--quiet` and the settings. Return settings with that level, for the workers."""
     from holdfast.wiring import configure_logging  # noqa: PLC0415 - slow to load
 
     option = "debug" if context.options.debug else "warning" if context.options.quiet else ""

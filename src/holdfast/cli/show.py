@@ -1,4 +1,4 @@
-"""`show`: prints one document; also prints documents and jobs for other commands."""
+"""`show`: prints a document. Other commands use its functions to print documents and jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.format import format_size, to_jsonable
+from holdfast.cli.format import format_count, format_duration, format_size, to_jsonable
 from holdfast.cli.options import DEFAULT_BASE, BaseOption
 from holdfast.cli.resolve import resolve_document
 from holdfast.errors import BadRequest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TEXT_PART_CHARS = 100_000  # per call
 MAX_JOBS_SHOWN = 3
-EXCERPT_CHARS = 60  # of a missing chunk
+EXCERPT_CHARS = 60  # of the text of a missing chunk
 
 
 def declare(app: typer.Typer) -> None:
@@ -30,20 +30,27 @@ def declare(app: typer.Typer) -> None:
 
 def show(
     context: CommandContext,
-    document: Annotated[str, typer.Argument(metavar="DOC", help="A document, by number or by name.")],
-    text: Annotated[bool, typer.Option("--text", help="Print its text as it was read.")] = False,
-    chunks: Annotated[bool, typer.Option("--chunks", help="Print the parts that are searched.")] = False,
+    document: Annotated[str, typer.Argument(metavar="DOC", help="A document, by id or name.")],
+    text: Annotated[bool, typer.Option("--text", help="Print the text of the document.")] = False,
+    chunks: Annotated[bool, typer.Option("--chunks", help="Print the chunks of the document.")] = False,
     chunk: Annotated[
-        int | None, typer.Option("--chunk", metavar="N", help="Print one part with what stands around it.")
+        int | None, typer.Option("--chunk", metavar="N", help="Print one chunk with the text around it.")
     ] = None,
     original: Annotated[
-        Path | None, typer.Option("--original", metavar="FILE", help="Write the file as it came in; - for stdout.")
+        Path | None, typer.Option("--original", metavar="FILE", help="Save the original file; - for stdout.")
     ] = None,
     base: BaseOption = DEFAULT_BASE,
 ) -> None:
-    """Show a document: how it stands, each of its indexes, and why."""
+    """Show a document with the state of each index.
+
+    Chunks that are missing in an index are listed with the reason.
+
+    Example:
+        holdfast show report.pdf --base handbook
+        holdfast show 42 --text
+    """
     if sum((text, chunks, chunk is not None, original is not None)) > 1:
-        raise BadRequest("Say one of --text, --chunks, --chunk and --original.")
+        raise BadRequest("show_options_combined")
     with context.open() as library:
         number = resolve_document(library, base, document)
         if text:
@@ -64,30 +71,36 @@ def show_document(context: CommandContext, document: Document) -> None:
         [
             (
                 "document",
-                f"{document.id} in base {document.base}" + (f", below {document.parent}" if document.parent else ""),
+                f"{document.id} in base {document.base}"
+                + (f", in folder {document.parent}" if document.parent else ""),
             ),
             ("kind", document.kind),
             ("status", document.status),
-            ("why", document.why and document.why.message),
-            ("tried again", document.retry_at),
-            ("waits for", " ".join(why.message for why in document.waiting_for)),
+            ("reason", document.why and document.why.message),
+            ("next attempt", document.retry_at),
+            ("waiting", " ".join(why.message for why in document.waiting_for)),
             ("progress", format_progress(document.progress)),
             ("job", document.job),
-            ("queue", None if document.queue_position is None else f"{document.queue_position:,} before it"),
+            (
+                "queue",
+                None
+                if document.queue_position is None
+                else f"{format_count(document.queue_position, 'job')} before it",
+            ),
             ("searchable", document.searchable),
             ("size", format_size(document.size) if document.size else ""),
             ("source", document.source),
-            ("looked at every", f"{document.every:,} s" if document.every else ""),
+            ("read again every", format_duration(document.every) if document.every else ""),
             ("chunks", document.chunks),
             ("metadata", document.metadata),
             ("sha256", document.sha256),
-            ("added", document.created_at),
-            ("changed", document.changed_at),
-            ("jobs", document.jobs[:MAX_JOBS_SHOWN]),
+            ("added at", document.created_at),
+            ("changed at", document.changed_at),
+            ("latest jobs", document.jobs[:MAX_JOBS_SHOWN]),
         ]
     )
     context.terminal.print_table(
-        ("index", "state", "chunks", "missing", "attempts", "why"),
+        ("index", "state", "chunks", "missing", "attempts", "details"),
         [
             (index.kind, index.state, index.chunks, index.missing, f"{index.attempts}/{index.attempts_max}",
              index.error.message if index.error else format_progress(index.progress))
@@ -106,11 +119,11 @@ def show_job(context: CommandContext, job: Job) -> None:
             ("subject", job.subject),
             ("operation", job.operation),
             ("state", job.state),
-            ("waits for", " ".join(why.message for why in job.waiting_for)),
+            ("waiting", " ".join(why.message for why in job.waiting_for)),
             ("progress", format_progress(job.progress)),
             ("priority", job.priority),
-            ("asked by", f"{job.requester} ({job.cause})" if job.requester else job.cause),
-            ("asked at", job.created_at),
+            ("requested by", f"{job.requester} ({job.cause})" if job.requester else job.cause),
+            ("requested at", job.created_at),
             ("ended at", job.finished_at),
             ("results", job.results),
         ]
@@ -125,18 +138,18 @@ def format_progress(progress: Progress | None) -> str:
 
 
 def _print_document(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
-    """Print a document, and the chunks that its indexes lack."""
+    """Print a document, and the chunks that are missing in its indexes."""
     found = library.documents.get(base, number)
-    lacks = library.dossiers.missing(base, number) if any(index.missing for index in found.indexes) else []
+    missing = library.dossiers.missing(base, number) if any(index.missing for index in found.indexes) else []
 
     def human() -> None:
         show_document(context, found)
         context.terminal.print_table(
-            ("missing in", "chunk", "begins", "why"),
-            [(chunk.index, chunk.chunk, chunk.text[:EXCERPT_CHARS], chunk.problem.message) for chunk in lacks],
+            ("missing in", "chunk", "text", "reason"),
+            [(chunk.index, chunk.chunk, chunk.text[:EXCERPT_CHARS], chunk.problem.message) for chunk in missing],
         )
 
-    context.print_result(to_jsonable(found) | {"missing": lacks}, human)
+    context.print_result(to_jsonable(found) | {"missing": missing}, human)
 
 
 def _print_text(context: CommandContext, library: Holdfast, base: str, number: int) -> None:
@@ -194,4 +207,4 @@ def _save_original(context: CommandContext, library: Holdfast, base: str, number
         return
     written = library.documents.download(base, number, where)
     result = {"document": number, "path": str(where.absolute()), "size": written}
-    context.print_result(result, lambda: context.terminal.info(f"Wrote {format_size(written)} to {where}"))
+    context.print_result(result, lambda: context.terminal.info(f"Saved {format_size(written)} to {where}."))

@@ -1,6 +1,6 @@
-"""The output of commands: data on stdout, messages on stderr, with tables and colours on a terminal.
+"""Prints the output of commands: data on stdout, messages on stderr, tables and colours on a terminal.
 
-Rich is imported only on a terminal. A pipe gets lines with tabs between the cells and no escape codes.
+Rich loads only on a terminal. A pipe gets lines with tabs between the cells and no escape codes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Terminal:
         smart = os.environ.get("TERM") != "dumb"
         self.interactive = not json and smart and sys.stdout.isatty()
         self.shows_progress = not quiet and not json and smart and sys.stderr.isatty()
-        self.live_console: Console | None = None  # of a progress display, while it is shown
+        self.live_console: Console | None = None  # while progress bars are shown
 
     def print_json(self, value: Any) -> None:
         print(to_json(value))

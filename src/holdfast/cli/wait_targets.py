@@ -1,4 +1,4 @@
-"""Targets that a command can wait for: documents, a whole base, or a job."""
+"""The targets of a command that waits: documents, a base, or a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ACTIVE_STATUSES = frozenset({"queued", "indexing"})
 STATUSES_PER_CALL = 1_000
-MAX_SHOWN = 8  # documents of a base that are shown at once
+MAX_SHOWN = 8  # active documents of a base that the progress shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,25 +40,25 @@ class ActiveWork:
 class PollResult:
     done: int
     total: int
-    share: float  # of the whole, from 0 to 1
+    share: float  # of all work that is done, from 0 to 1
     active: Sequence[ActiveWork] = ()
     ended: Sequence[DocumentStatus] = ()  # since the last poll
-    waiting: int = 0  # not begun
+    waiting: int = 0  # queued
 
 
 class Target(Protocol):
-    """Something that a command waits for."""
+    """The work that a command waits for."""
 
     def poll(self) -> PollResult: ...
 
     def waiting_reason(self) -> str:
-        """Return why there is no progress; empty if unknown."""
+        """Return the reason for no progress; empty if unknown."""
         ...
 
 
 @dataclass(slots=True)
 class DocumentsTarget:
-    """Documents, until each is at rest or deleted."""
+    """Documents; done when none is queued or being indexed."""
 
     library: Holdfast
     base: str
@@ -70,7 +70,7 @@ class DocumentsTarget:
         self._pending = list(self.names)
 
     def poll(self) -> PollResult:
-        """Read the documents that have not ended."""
+        """Read the status of the documents that are not done."""
         found: list[DocumentStatus] = []
         for first in range(0, len(self._pending), STATUSES_PER_CALL):
             found += self.library.documents.statuses(self.base, self._pending[first : first + STATUSES_PER_CALL])
@@ -94,7 +94,7 @@ class DocumentsTarget:
 
 @dataclass(slots=True)
 class BaseTarget:
-    """All documents of a base; with `folder`, until that folder is at rest."""
+    """All documents of a base; with `folder`, done when that folder and everything in it is."""
 
     library: Holdfast
     base: str
@@ -128,7 +128,7 @@ class BaseTarget:
 
 @dataclass(slots=True)
 class JobTarget:
-    """A job without a document, such as a set of cards."""
+    """A job without a document, such as the generation of cards."""
 
     library: Holdfast
     job: str
