@@ -6,7 +6,7 @@ from .lists import DocumentFilter, Order
 from .operations import DocumentOperations
 from .queries import DocumentCounts
 from .remove import DocumentRemover
-from .requests import Action, AddOptions, ItemReply, RequestOptions, Upload
+from .requests import BUTTONS, Action, AddOptions, ItemReply, RequestOptions, Upload
 from .selection import (
     admit_live_requests,
     lock_open_base,
@@ -19,6 +19,7 @@ from .status import Document, DocumentStatus, IndexStatus, Progress, progress_of
 from .text import DocumentText, OriginalFile, PassageInContext
 
 __all__ = [
+    "BUTTONS",
     "ITEMS_PER_TRANSACTION",
     "LONGEST_NAME",
     "Action",

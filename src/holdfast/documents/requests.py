@@ -97,10 +97,7 @@ DEFAULT_ADD_OPTIONS = AddOptions()
 
 
 class Action(StrEnum):
-    """The actions on items.
-
-    The API takes its choices from here, and a test compares the buttons of the page with this list.
-    """
+    """The actions on items. The API takes its choices from here, and the page its buttons, in this order."""
 
     INDEX = "index"  # items that are not indexed
     REINDEX = "reindex"  # build everything again, if nothing is active
@@ -109,6 +106,9 @@ class Action(StrEnum):
     FORCE = "force"  # build everything, regardless of the status
     CANCEL = "cancel"  # stop active work
     DELETE = "delete"
+
+
+BUTTONS = tuple(action for action in Action if action is not Action.FORCE)  # `force` is for programs
 
 
 class RequestOptions(NamedTuple):

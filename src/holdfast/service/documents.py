@@ -87,41 +87,50 @@ class SingleDocumentOperations(ABC):
     ) -> Replies:
         """Request the same action for many documents; `unless_changed` is only allowed with one document."""
 
+    def run(
+        self,
+        base: str,
+        action: str,
+        document: int,
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        unless_changed: Generations = None,
+    ) -> Reply:
+        """Request an action for one document. The methods below do this for each action by its name."""
+        (reply,) = self.many(base, action, [document], priority=priority, unless_changed=unless_changed)
+        return require_accepted(reply)
+
     def index(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
         """Index a document. Raise `Conflict` if it is already indexed, or if a job is indexing it."""
-        return self._run_action(base, "index", document, priority, unless_changed)
+        return self.run(base, "index", document, priority=priority, unless_changed=unless_changed)
 
     def reindex(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
         """Index a document again, or all documents of a container. Raise `Conflict` while one of them is active."""
-        return self._run_action(base, "reindex", document, priority, unless_changed)
+        return self.run(base, "reindex", document, priority=priority, unless_changed=unless_changed)
 
     def refresh(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
         """Read a page, sitemap or folder again. Unchanged content costs nothing."""
-        return self._run_action(base, "refresh", document, priority, unless_changed)
+        return self.run(base, "refresh", document, priority=priority, unless_changed=unless_changed)
 
     def retry(
         self, base: str, document: int, *, priority: int = DEFAULT_PRIORITY, unless_changed: Generations = None
     ) -> Reply:
         """Build only what failed or is missing. For a document that is being deleted, retry its clean-up now."""
-        return self._run_action(base, "retry", document, priority, unless_changed)
+        return self.run(base, "retry", document, priority=priority, unless_changed=unless_changed)
 
     def cancel(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
         """Stop active work. Search keeps using the index that was built before."""
-        return self._run_action(base, "cancel", document, DEFAULT_PRIORITY, unless_changed)
+        return self.run(base, "cancel", document, unless_changed=unless_changed)
 
     def delete(self, base: str, document: int, *, unless_changed: Generations = None) -> Reply:
         """Delete a document, or a container with everything in it. It disappears from search and lists immediately."""
-        return self._run_action(base, "delete", document, DEFAULT_PRIORITY, unless_changed)
-
-    def _run_action(self, base: str, action: str, document: int, priority: int, unless_changed: Generations) -> Reply:
-        (reply,) = self.many(base, action, [document], priority=priority, unless_changed=unless_changed)
-        return require_accepted(reply)
+        return self.run(base, "delete", document, unless_changed=unless_changed)
 
 
 class LocalDocuments(ValidatedOperations, SingleDocumentOperations):

@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from holdfast import __version__
 from holdfast.api.auth import open_service
+from holdfast.documents import BUTTONS
 from holdfast.engine import MOMENT_PARAMS, WHOLE_QUEUE
 from holdfast.messages import CAUSE, DEFAULT_LANGUAGE, LANGUAGES, fill_placeholders, translations_for
 from holdfast.service.local import LocalService
@@ -76,6 +77,7 @@ class PageContext:
             "everywhere": self.service.authorization.caller.bases is None,
             "paused": self._pause_scope(base) if base else "",
             "cursor": self._cursor,
+            "operations": BUTTONS if base else (),
             **jsonable_encoder(data or {}),
         }
         page = render_page(self._request, template, bases=bases, base=base, script=script, **shown)

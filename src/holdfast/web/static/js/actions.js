@@ -6,9 +6,12 @@ import { el, icon, pageData } from "./html.js";
 import { explainReply, t } from "./i18n.js";
 import { UNSETTLED_STATUSES } from "./status.js";
 
-/** @typedef {"view" | "download" | "index" | "reindex" | "refresh" | "rescan" | "cancel" | "retry" | "delete"} Action */
+/** @typedef {string} Action "view", "download", or an operation that the server offers */
 
-const ICONS = { view: "eye", download: "download", index: "play", reindex: "redo", refresh: "refresh", rescan: "refresh", cancel: "cancel", retry: "retry", delete: "trash" };
+/** @type {Action[]} the operations on a document, as the server declares them */
+export const OPERATIONS = pageData.operations ?? [];
+/** @type {Record<Action, string>} */
+const ICONS = { view: "eye", download: "download", index: "play", reindex: "redo", refresh: "refresh", cancel: "cancel", retry: "retry", delete: "trash" };
 const CONTAINERS = new Set(["directory", "sitemap"]);
 
 /**
@@ -17,8 +20,8 @@ const CONTAINERS = new Set(["directory", "sitemap"]);
  * @returns {Action[]}
  */
 export function actionsOf(doc) {
-  const again = /** @type {Action[]} */ (CONTAINERS.has(doc.kind) ? ["rescan"] : doc.kind === "url" ? ["refresh"] : []);
-  return ["view", "download", "index", "reindex", ...again, "cancel", "retry", "delete"];
+  const sourced = CONTAINERS.has(doc.kind) || doc.kind === "url";
+  return ["view", "download", ...OPERATIONS.filter((operation) => operation !== "refresh" || sourced)];
 }
 
 /**
@@ -41,7 +44,7 @@ export function whyDisabled(action, doc) {
   if (action === "index") return doc.status === "not_indexed" || lacks ? null : t("disabled.indexed");
   if (action === "reindex") return doc.status === "not_indexed" ? t("disabled.not_indexed") : null;
   if (action === "retry") return lacks ? null : t("disabled.not_failed");
-  if (action === "refresh" || action === "rescan") return doc.source ? null : t("disabled.no_source");
+  if (action === "refresh") return doc.source ? null : t("disabled.no_source");
   return null;
 }
 
@@ -52,7 +55,7 @@ export function whyDisabled(action, doc) {
  */
 export function actionButtons(current, done) {
   return actionsOf(current()).map((action) => {
-    const button = el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => runAction(action, current(), done) }, icon(ICONS[action]));
+    const button = el("button", { type: "button", class: "icon-button", "data-action": action, onclick: () => runAction(action, current(), done) }, icon(ICONS[action] ?? "play"));
     paintButton(button, current());
     return button;
   });
@@ -65,7 +68,8 @@ export function actionButtons(current, done) {
  */
 export function paintButton(button, doc) {
   const action = /** @type {Action} */ (button.dataset.action);
-  labelButton(button, t(`action.${action}`), doc.name, whyDisabled(action, doc));
+  const label = action === "refresh" && CONTAINERS.has(doc.kind) ? "rescan" : action;
+  labelButton(button, t(`action.${label}`), doc.name, whyDisabled(action, doc));
 }
 
 /**
@@ -96,8 +100,7 @@ export async function runAction(action, doc, done) {
   if (action === "delete" && !(await askConfirmation(t("confirm.delete", { name: doc.name }), t("action.delete"), { danger: true }))) return;
   pendingDocuments.add(doc.id);
   try {
-    const name = action === "rescan" ? "refresh" : action;
-    const reply = await tryOrNotify(() => (action === "delete" ? request("DELETE", basePath(doc.base, "documents", doc.id)) : post(`${basePath(doc.base, "documents", doc.id)}:${name}`)), doc.base);
+    const reply = await tryOrNotify(() => (action === "delete" ? request("DELETE", basePath(doc.base, "documents", doc.id)) : post(`${basePath(doc.base, "documents", doc.id)}:${action}`)), doc.base);
     if (reply) {
       showNotice(explainReply(reply));
       done(action);

@@ -1,5 +1,6 @@
 // The table of documents: filtered and paged by the server, updated in place.
 
+import { OPERATIONS } from "../actions.js";
 import { offerAdding } from "../add-documents.js";
 import { basePath, encodeQuery, get, latest, post } from "../api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
@@ -131,7 +132,7 @@ form.addEventListener("input", () => {
   typed = setTimeout(() => changeFilters({ text: form.elements.text.value, kind: form.elements.kind.value, page: 1 }), SETTLE_MS);
 });
 
-const BULK_ACTIONS = /** @type {const} */ (["index", "reindex", "retry", "cancel", "delete"]);
+const BULK_OPERATIONS = OPERATIONS.filter((operation) => operation !== "refresh");
 let everything = false; // the selection is everything that matches the filter
 
 function paintSelection() {
@@ -144,12 +145,12 @@ function paintSelection() {
   bar.replaceChildren(
     el("span", { role: "status" }, t("documents.selected", { count: formatNumber(everything ? total : count) })),
     all ? el("button", { type: "button", class: "plain", onclick: () => { everything = true; paintSelection(); } }, t("documents.all_matching", { total: formatNumber(total) })) : "",
-    ...BULK_ACTIONS.map((action) => el("button", { type: "button", class: action === "delete" ? "danger" : null, onclick: () => runOnSelection(action) }, t(`action.${action}`))),
+    ...BULK_OPERATIONS.map((action) => el("button", { type: "button", class: action === "delete" ? "danger" : null, onclick: () => runOnSelection(action) }, t(`action.${action}`))),
     el("button", { type: "button", class: "plain", onclick: () => selection.selectAll(false) }, t("documents.clear")),
   );
 }
 
-/** @param {typeof BULK_ACTIONS[number]} action */
+/** @param {import("../actions.js").Action} action */
 async function runOnSelection(action) {
   const count = everything ? total : selection.ids.size;
   if (action === "delete" && !(await askConfirmation(t("confirm.delete_many", { count: formatNumber(count) }), t("action.delete"), { danger: true }))) return;
