@@ -6,7 +6,7 @@ import gc
 import itertools
 import time
 from dataclasses import fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
