@@ -54,9 +54,7 @@ class DocumentFilter:
         for field, given, choices in (("states", self.states, Status), ("kinds", self.kinds, ItemKind)):
             unknown = sorted(set(given or ()) - {str(choice) for choice in choices})
             if unknown:
-                raise BadRequest(
-                    "unknown_filter_value", field=field, value=unknown[0], choices=", ".join(sorted(choices))
-                )
+                raise BadRequest("unknown_choice", field=field, value=unknown[0], choices=", ".join(sorted(choices)))
 
     @property
     def empty(self) -> bool:
