@@ -113,7 +113,7 @@ def test_a_search_in_which_every_channel_fails_reports_the_reason(site: HttpSite
     answer = site.http.post("/bases/shelf/search", json={"query": "krill", "channels": ["vector"]})
     assert (answer.status_code, problem(answer)["code"]) == (503, "search_failed")
     assert "'shelf'" in problem(answer)["detail"]
-    assert "vector: The embedding model answers with 5 numbers" in problem(answer)["detail"]
+    assert "vector: The embedding model returns vectors of 5 numbers" in problem(answer)["detail"]
     with pytest.raises(errors.WorkError) as failed:
         LocalService(site.rig.library, local_caller()).asking.search("shelf", "krill", channels=["vector"])
     assert failed.value.code == "search_failed"
@@ -153,7 +153,7 @@ def test_a_result_of_the_library_names_the_failed_channel(site: HttpSite, paid: 
 def test_the_page_names_the_failed_channel_above_the_hits(site: HttpSite, paid: PaidProvider) -> None:
     paid.dimension = 5
     page = html.unescape(site.http.get(f"{site.address}/bases/shelf/search", params={"q": "krill"}).text)
-    assert "Searched without the channel “by meaning”: The embedding model answers with 5 numbers" in page
+    assert "Searched without the channel “by meaning”: The embedding model returns vectors of 5 numbers" in page
     assert "whales.md" in page
     paid.dimension = 8
     assert "Searched without" not in site.http.get(f"{site.address}/bases/shelf/search", params={"q": "krill"}).text
@@ -181,8 +181,8 @@ def test_mcp_and_the_cli_name_the_failed_channel(
         anyio.run(play)
     ran = CliRunner().invoke(app, ["search", "krill"])
     assert ran.exit_code == 0, ran.output
-    assert "The channel 'vector' could not be searched: The embedding model answers with 5 numbers" in ran.stderr
+    assert "The channel 'vector' could not be searched: The embedding model returns vectors of 5 numbers" in ran.stderr
     assert "Whales" in ran.stdout
     asked = CliRunner().invoke(app, ["ask", "krill"])
-    assert "The channel 'vector' could not be searched: The embedding model answers with 5 numbers" in asked.stderr
+    assert "The channel 'vector' could not be searched: The embedding model returns vectors of 5 numbers" in asked.stderr
     assert asked.exit_code == 0, asked.output

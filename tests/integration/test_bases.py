@@ -225,8 +225,8 @@ def test_a_renamed_base_keeps_its_documents_and_its_old_name_is_free(rig: Rig) -
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"chunk_size": 4}, "says nothing"),
-        ({"chunk_size": 48, "chunk_overlap": 40}, "cannot repeat"),
+        ({"chunk_size": 4}, "A chunk size of 4 tokens is too small"),
+        ({"chunk_size": 48, "chunk_overlap": 40}, "cannot overlap by 40 tokens"),
         ({"indexes": ("fulltext", "rumours")}, "no index 'rumours'"),
     ],
 )
@@ -591,7 +591,9 @@ def test_a_changed_vector_length_fails_the_base_after_repeated_attempts(rig: Rig
     problem = bases(rig).read(rig.base).problem
     assert problem is not None
     assert problem.code == "vector_length"
-    with pytest.raises(BaseFailed, match="7 numbers now"):
+    with pytest.raises(BaseFailed, match="returns vectors of 7 numbers"):
+        rig.put("more.md", STONES)
+    with pytest.raises(BaseFailed, match="returns vectors of 7 numbers"):
         bases(rig).repair(rig.base)
 
 

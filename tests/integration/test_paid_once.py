@@ -17,6 +17,7 @@ from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import micros
 from holdfast.documents.requests import Upload
 from holdfast.engine.admission import Verdict
+from holdfast.engine.problems import describe_fault
 from holdfast.engine.slot import Ticket
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.llm.batches import PROBE_TEXT, BatchLimits
@@ -755,6 +756,10 @@ def test_a_budget_stops_work_before_it_is_exceeded(make: Make, paid: PaidProvide
     rig.index("parts.md", sections(16))
     slot = rig.slot("parts.md", "vector")
     assert (slot.state, slot.error_code) == (SlotState.FAILED, "budget_spent")
-    assert "Raise the budget of the base" in (slot.error_params or "")
+    assert slot.error is not None
+    assert (slot.error.params["base"], slot.error.params["budget"]) == ("shelf", "60")
+    message = describe_fault(slot.error).message
+    assert message.startswith("Base 'shelf' has a budget of 60 tokens")
+    assert "Raise the budget of the base" in message
     assert paid_texts(paid) == before
     assert [hit.name for hit in rig.find("krill", "vector")][:1] == ["whales.md"]
