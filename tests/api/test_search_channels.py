@@ -184,5 +184,7 @@ def test_mcp_and_the_cli_name_the_failed_channel(
     assert "The channel 'vector' could not be searched: The embedding model returns vectors of 5 numbers" in ran.stderr
     assert "Whales" in ran.stdout
     asked = CliRunner().invoke(app, ["ask", "krill"])
-    assert "The channel 'vector' could not be searched: The embedding model returns vectors of 5 numbers" in asked.stderr
+    assert (
+        "The channel 'vector' could not be searched: The embedding model returns vectors of 5 numbers" in asked.stderr
+    )
     assert asked.exit_code == 0, asked.output
