@@ -126,7 +126,7 @@ def test_documents_are_added_found_and_deleted(side: Any, rig: Rig, tmp_path: Pa
     saved = io.BytesIO()
     assert side.documents.download("shelf", first.document, saved) == len(saved.getvalue())
     assert saved.getvalue() == path.read_bytes()
-    with pytest.raises(errors.BadRequest, match="there already"):
+    with pytest.raises(errors.BadRequest, match=r"whales\.md' already exists and is not overwritten"):
         side.documents.download("shelf", first.document, path)
     assert side.documents.delete("shelf", first.document).accepted
     with pytest.raises(errors.UnknownItem):
@@ -224,7 +224,7 @@ def test_a_failed_clean_up_can_be_retried(side: Any, rig: Rig, monkeypatch: pyte
     assert (again.reason, again.status, again.message) == (
         "clean_up_again",
         "deleting",
-        "Its clean-up is tried again now.",
+        "The clean-up is being tried again.",
     )
     rig.work()
     with pytest.raises(errors.UnknownItem):
@@ -259,7 +259,7 @@ def test_jobs_are_prioritised_paused_cancelled_and_retried(side: Any, rig: Rig) 
     held, *_ = side.documents.get("shelf", reply.document).waiting_for
     assert (held.code, held.params["base"]) == ("paused_base", "shelf")
     assert datetime.fromisoformat(held.params["since"]).tzinfo is not None
-    assert held.message.startswith("The base shelf is paused since ")
+    assert held.message.startswith("Base shelf has been paused since ")
     reasons = side.accounts.waiting("shelf")[0].reasons
     assert held.message in reasons, "a list of what waits shows the name of the base, like the document does"
     assert side.jobs.resume("shelf")
