@@ -84,10 +84,15 @@ class HoldfastError(Exception):
 
     def __init__(self, subcode: str = "", message: str = "", /, **params: object) -> None:
         self.subcode = subcode
-        self.params: Mapping[str, str] = {name: str(value) for name, value in params.items()}
+        self.params: Mapping[str, str] = {name: _escape_surrogates(str(value)) for name, value in params.items()}
         super().__init__(
             message or format_message(f"problem.{subcode or self.code}", self.params, otherwise=subcode or self.code)
         )
+
+
+def _escape_surrogates(text: str) -> str:
+    """Escape lone surrogates, which file names may contain, so that every interface can encode the message."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class BadSettings(HoldfastError):

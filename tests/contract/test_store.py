@@ -1465,15 +1465,15 @@ def test_ids_of_removed_events_are_not_used_again(books: SqlStore, clock: FakeCl
 
 def test_an_error_names_the_unknown_owner_slot_or_job(books: SqlStore) -> None:
     ask(books, slots=ONE)
-    with pytest.raises(UnknownOwner, match="There is no 'nobody' in base 'shelf'"):
+    with pytest.raises(UnknownOwner, match="No 'nobody' in base 'shelf'"):
         books.owner("shelf", "nobody")
-    with pytest.raises(UnknownOwner, match="There is no 'doc' in base 'attic'"):
+    with pytest.raises(UnknownOwner, match="No 'doc' in base 'attic'"):
         books.owner("attic", "doc")
     with pytest.raises(UnknownOwner, match="'nobody'"):
         books.slot("shelf", "nobody", "cards")
-    with pytest.raises(UnknownSlot, match="'doc' in base 'shelf' has no slot 'graph'"):
+    with pytest.raises(UnknownSlot, match="'doc' in base 'shelf' has no index 'graph'"):
         books.slot("shelf", "doc", "graph")
-    with pytest.raises(UnknownJob, match="There is no job 'job-99'"):
+    with pytest.raises(UnknownJob, match="No job 'job-99'"):
         books.job("job-99")
     assert books.list_jobs_of_owner(OwnerId(99)) == []
 

@@ -82,7 +82,7 @@ def test_a_refusal_has_the_status_and_body_of_a_409_response(cards: Work) -> Non
         "key": "project-7",
         "verdict": "joined",
         "reason": "already_in_progress",
-        "message": "The same work is already queued; wait for it or cancel it.",
+        "message": "The same work is already queued. Wait until it ends, or cancel it.",
         "status": "queued",
         "job": job,
         "generation": 1,
@@ -297,7 +297,7 @@ def test_an_unexpected_error_is_stored_with_its_type_and_retried(cards: Work) ->
     assert cards.perform(asked(cards), work).reason == "unexpected"
     error = cards.status("project-7").error
     assert error is not None
-    assert error.params == {"type": "ValueError", "message": "what is this?"}
+    assert error.params == {"type": "ValueError", "detail": "what is this?"}
 
 
 def test_a_permanent_failure_is_not_retried(cards: Work) -> None:
@@ -498,7 +498,7 @@ def test_on_sqlite_a_transaction_of_the_app_is_refused_with_a_hint(sqlite_url: s
                 raise
 
     cards.perform(asked(cards), work)
-    assert "through the connection that Holdfast opens" in seen[0]
+    assert "On SQLite, use `commit` instead of `commit_in`." in seen[0]
     engine.dispose()
     guard.close()
 

@@ -75,11 +75,11 @@ def _request(work: str, key: str) -> Request:
 def _open_engine(database: str) -> Engine:
     try:
         return create_engine(database)
+    except (NoSuchModuleError, ImportError) as error:
+        raise BadRequest("adoption_driver_missing", detail=error) from error
     except (ArgumentError, ValueError) as error:
         shown = MASK if "@" in database else database  # it may contain a password
         raise BadRequest("adoption_database_invalid", address=shown) from error
-    except (NoSuchModuleError, ImportError) as error:
-        raise BadRequest("adoption_driver_missing", detail=error) from error
 
 
 def _read_batches(engine: Engine, source: AdoptionSource) -> Iterator[list[tuple[Any, bool]]]:
