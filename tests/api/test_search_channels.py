@@ -153,10 +153,10 @@ def test_a_result_of_the_library_names_the_failed_channel(site: HttpSite, paid: 
 def test_the_page_names_the_failed_channel_above_the_hits(site: HttpSite, paid: PaidProvider) -> None:
     paid.dimension = 5
     page = html.unescape(site.http.get(f"{site.address}/bases/shelf/search", params={"q": "krill"}).text)
-    assert "Searched without the channel “by meaning”: The embedding model returns vectors of 5 numbers" in page
+    assert "The channel “Semantic” was not used: The embedding model returns vectors of 5 numbers" in page
     assert "whales.md" in page
     paid.dimension = 8
-    assert "Searched without" not in site.http.get(f"{site.address}/bases/shelf/search", params={"q": "krill"}).text
+    assert "was not used" not in site.http.get(f"{site.address}/bases/shelf/search", params={"q": "krill"}).text
 
 
 def test_mcp_and_the_cli_name_the_failed_channel(

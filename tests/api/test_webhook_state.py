@@ -51,10 +51,10 @@ def test_a_failing_webhook_shows_its_state_everywhere(site: HttpSite) -> None:
 
     page = site.http.get(f"{site.address}/settings?tab=webhooks").text
     assert 'data-status="degraded">failing<' in page
-    assert "1 attempts in a row failed" in page
+    assert "Failed attempts in a row: 1" in page
     assert f"{hook['waiting']} messages wait; next attempt:" in page
     deliveries = site.http.get(f"{site.address}/activity?view=deliveries&webhook={hook['id']}").text
-    assert "The last 1 attempts failed" in deliveries
+    assert "Failed attempts in a row: 1." in deliveries
 
     listed = CliRunner().invoke(app, ["--at", site.address, "webhooks", "ls"])
     assert listed.exit_code == 0, listed.stderr

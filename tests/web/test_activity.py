@@ -54,11 +54,11 @@ def test_new_events_appear_on_top_and_wait_while_the_user_reads_below(
     page.goto("/activity?base=handbook")
     first = put("first.md", "# First")
     events = rows(page, "Events")
-    expect(events.first).to_contain_text("Done")
-    expect(events.filter(has_text="Added").get_by_role("link", name="first.md")).to_have_attribute(
+    expect(events.first).to_contain_text("Job succeeded")
+    expect(events.filter(has_text="Document added").get_by_role("link", name="first.md")).to_have_attribute(
         "href", f"/bases/handbook/documents/{first}"
     )
-    expect(events.filter(has_text="New content: accepted")).to_contain_text("this machine")
+    expect(events.filter(has_text="New content: accepted")).to_contain_text("This machine")
     put(hostile, "# Rope")
     expect(events.filter(has=page.get_by_role("link", name=hostile)).first).to_be_visible()
     for number in range(10):
@@ -67,13 +67,13 @@ def test_new_events_appear_on_top_and_wait_while_the_user_reads_below(
     page.mouse.wheel(0, 2000)
     page.wait_for_function("() => scrollY > 200")
     last = put("last.md", "# Last")
-    expect(page.get_by_role("button", name=re.compile(r"^\d+ new$"))).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile(r"^Show \d+ new$"))).to_be_visible()
     assert page.get_by_role("link", name="last.md").count() == 0
-    page.get_by_role("button", name=re.compile(r"^\d+ new$")).click()
+    page.get_by_role("button", name=re.compile(r"^Show \d+ new$")).click()
     expect(events.first.get_by_role("link", name="last.md")).to_be_visible()
 
     site.api.delete(f"/bases/handbook/documents/{last}")
-    expect(events.filter(has_text="Nothing of it is left")).to_contain_text(f"deleted document #{last}")
+    expect(events.filter(has_text="Document clean-up finished")).to_contain_text(f"Deleted document #{last}")
     expect(page.get_by_role("link", name="last.md")).to_have_count(0)
     assert page.locator("main b").count() == 0
 
@@ -86,19 +86,19 @@ def test_older_events_can_be_loaded_with_and_without_scripts(
     page.goto("/activity?base=handbook")
     events = rows(page, "Events")
     expect(events).to_have_count(50)
-    page.get_by_role("link", name="Older").click()
+    page.get_by_role("link", name="Show older").click()
     expect(page.get_by_role("link", name="n0.md").first).to_be_visible()
     seen = events.evaluate_all("rows => rows.map((row) => row.dataset.id)")
     assert len(seen) == len(set(seen)) > 50
-    page.get_by_label("About").select_option("Documents")
+    page.get_by_label("Type").select_option("Documents")
     expect(page).to_have_url(re.compile("topic=document"))
     expect(events.filter(has_text="Index ready")).to_have_count(0)
-    expect(events.filter(has_text="Added")).to_have_count(15)
+    expect(events.filter(has_text="Document added")).to_have_count(15)
 
     context = browser.new_context(base_url=site.url, java_script_enabled=False, locale="zh-CN")
     plain = context.new_page()
     plain.goto("/activity?base=handbook")
-    plain.get_by_role("link", name="更早的").click()
+    plain.get_by_role("link", name="查看更早").click()
     expect(plain.get_by_role("link", name="n0.md").first).to_be_visible()
     expect(plain.locator("tbody")).to_contain_text("已接受")
     context.close()
@@ -112,15 +112,15 @@ def test_refused_duplicates_show_the_requester_and_the_conflicting_job(page: Pag
     refused = rows(page, "Refused duplicates")
     expect(refused).to_have_count(2)
     expect(refused.first.get_by_role("link", name="same.md")).to_be_visible()
-    expect(refused.first).to_contain_text("This content is what is indexed, or being indexed.")
+    expect(refused.first).to_contain_text("The same content was already indexed or being indexed.")
     counted = rows(page, "Refused duplicates by base and requester")
-    expect(counted).to_contain_text(re.compile(r"handbook.*this machine.*2", re.DOTALL))
+    expect(counted).to_contain_text(re.compile(r"handbook.*This machine.*2", re.DOTALL))
 
     site.api.post(f"/bases/{base}/documents", **same)
     site.api.post("/jobs:resume", json={"base": base})  # an event makes the page refresh
     expect(refused).to_have_count(3)
     expect(counted).to_contain_text("3")
-    refused.first.get_by_role("link", name="the job").click()
+    refused.first.get_by_role("link", name="Show job").click()
     expect(page.get_by_role("dialog")).to_contain_text(sent[0]["replies"][0]["job"])
 
 
@@ -128,23 +128,23 @@ def test_deliveries_update_live_and_can_be_sent_again(page: Page, site: Site, ba
     receiver.answers.append(say(500))
     hook = site.api.post("/webhooks", json={"url": receiver.url("/hook"), "types": ["base.*"]}).json()["webhook"]["id"]
     page.goto("/activity?view=deliveries")
-    expect(page.get_by_text("Nothing was sent yet")).to_be_visible()
+    expect(page.get_by_text("No deliveries yet")).to_be_visible()
     site.api.patch(f"/bases/{base}", json={"jobs_per_day": 1000}).raise_for_status()
     sent = rows(page, "Webhook deliveries")
     expect(sent).to_contain_text("waiting")
-    expect(sent).to_contain_text("HTTP 500 refused")
+    expect(sent).to_contain_text("HTTP 500 rejected")
     expect(sent).to_contain_text(re.compile(r"base\.changed"))
-    expect(page.get_by_text("The last 1 attempts failed")).to_be_visible()
-    page.get_by_role("button", name="Send once more: base.changed").click()
+    expect(page.get_by_text("Failed attempts in a row: 1")).to_be_visible()
+    page.get_by_role("button", name="Send again: base.changed").click()
     expect(sent.get_by_text("sent", exact=True)).to_be_visible()
     expect(sent).to_contain_text("HTTP 204")
-    expect(page.get_by_text("This webhook works.")).to_be_visible()
+    expect(page.get_by_text("This webhook is healthy.")).to_be_visible()
     assert len(receiver.got) == 2
 
     site.api.post(f"/webhooks/{hook}:disable")
     page.reload()
-    expect(page.get_by_text("Somebody has disabled this webhook")).to_be_visible()
-    expect(page.get_by_role("button", name=re.compile("^Send once more"))).to_have_attribute("aria-disabled", "true")
+    expect(page.get_by_text("A user disabled this webhook")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^Send again"))).to_have_attribute("aria-disabled", "true")
     site.api.delete(f"/webhooks/{hook}")
 
 
@@ -179,14 +179,16 @@ def test_a_key_for_some_bases_sees_only_those_and_an_explanation(browser: Browse
     page.get_by_role("combobox", name="Base").select_option("ours")
     expect(page.get_by_role("link", name="ours.md", exact=True)).to_be_visible()
     expect(page.get_by_role("link", name="theirs.md")).to_have_count(0)
-    expect(page.get_by_role("button", name="Stop all")).to_have_attribute("title", "Your key does not allow this.")
+    expect(page.get_by_role("button", name="Cancel all jobs")).to_have_attribute(
+        "title", "Your key does not allow this. Sign in with a key that does."
+    )
     page.goto("/activity")
     expect(page.get_by_role("link", name="ours.md", exact=True).first).to_be_visible()
     expect(page.get_by_role("link", name="theirs.md")).to_have_count(0)
     page.goto("/activity?view=duplicates")
-    expect(page.get_by_text("No request was refused")).to_be_visible()
+    expect(page.get_by_text("No refused requests")).to_be_visible()
     page.goto("/activity?view=deliveries")
-    expect(page.get_by_text("Your key may not see webhooks")).to_be_visible()
+    expect(page.get_by_text("Your key cannot view webhooks")).to_be_visible()
     context.close()
     site.close()
 

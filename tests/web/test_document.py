@@ -78,18 +78,18 @@ def test_the_page_shows_the_status_indexes_history_and_cost_of_a_document(page: 
     document = put("tides.md", "# Tides\n\nThe moon pulls the sea.\n\n# Harbours\n\nShips wait there.")
     live(page, f"{PLACE}/{document}")
     expect(page.get_by_role("heading", name="tides.md", level=1)).to_be_visible()
-    standing = page.get_by_role("region", name="How it stands")
+    standing = page.get_by_role("region", name="Status")
     expect(standing.get_by_text("ready", exact=True)).to_be_visible()
-    expect(standing.get_by_text("Searchable now", exact=True)).to_be_visible()
+    expect(standing.get_by_text("Searchable", exact=True)).to_be_visible()
     vectors = page.get_by_role("table", name="Indexes").get_by_role("row", name=re.compile("vectors"))
     expect(vectors).to_contain_text(re.compile(r"ready\s*1 / 1\s*1 / 4\s*1\s*0"))
     history = page.get_by_role("region", name="History")
     expect(history).to_contain_text("Generation 1")
     expect(history).to_contain_text("vectors: ready attempt 1")
-    expect(page.get_by_role("region", name="Cost")).to_contain_text("Nothing was paid for it")
-    expect(page.get_by_role("button", name="Try again: tides.md (Nothing of it failed.)")).to_be_visible()
+    expect(page.get_by_role("region", name="Cost")).to_contain_text("No cost: everything ran on this machine")
+    expect(page.get_by_role("button", name="Retry: tides.md (Nothing failed.)")).to_be_visible()
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Download the original: tides.md").click()
+        page.get_by_role("button", name="Download original: tides.md").click()
     assert saved.value.suggested_filename == "tides.md"
 
 
@@ -120,13 +120,13 @@ def test_a_selected_chunk_is_highlighted_in_the_text(page: Page, site: Site, sma
         expect(page.locator("#text mark").first).to_be_in_viewport()
         assert marks(page) == late["text"]
     assert page.locator("#text").inner_text().find("Line 0 of") < 0
-    page.get_by_role("button", name="Earlier text").click()
+    page.get_by_role("button", name="Show earlier text").click()
     expect(page.locator("#text span").nth(1)).to_contain_text(late["text"][:20])
 
     page.get_by_role("link", name="First page").click()
     expect(listed.first).to_contain_text("Line 0 of the mooring log")
     page.goto(f"{place}?chunk=999999")
-    expect(page.get_by_text("is not there any more: the document has changed since")).to_be_visible()
+    expect(page.get_by_text("This passage no longer exists, because the document has changed.")).to_be_visible()
 
 
 def test_a_failed_document_shows_its_reason_once_and_no_empty_reader(page: Page, site: Site, base: str) -> None:
@@ -139,17 +139,17 @@ def test_a_failed_document_shows_its_reason_once_and_no_empty_reader(page: Page,
     expect(page.locator("#why")).to_contain_text(error[:40])
     expect(page.locator("#why")).to_contain_text("Not built, because text and chunks failed: vectors, full text.")
     expect(page.locator("#reader")).to_be_hidden()
-    page.get_by_role("button", name="Try again: scan.pdf").click()
+    page.get_by_role("button", name="Retry: scan.pdf").click()
     expect(page.get_by_role("region", name="History")).to_contain_text("Generation 2")
-    expect(page.locator("#facts [data-field=generation]")).to_have_text("2 / 0")
-    expect(page.get_by_role("region", name="How it stands").get_by_text("failed", exact=True)).to_be_visible()
+    expect(page.locator("#facts [data-field=generation]")).to_have_text("0 / 2")
+    expect(page.get_by_role("region", name="Status").get_by_text("failed", exact=True)).to_be_visible()
     expect(said).to_have_count(1)  # the script renders the same as the server
 
     changed = {"name": "scan.pdf", "on_duplicate": "replace"}
     answer = site.api.post(f"/bases/{base}/documents", params=changed, content=b"# Scan\n\nIt can be read now.")
     assert answer.status_code == 202
     expect(page.locator("#reader")).to_be_visible()
-    expect(page.get_by_role("region", name="Text as it was read")).to_contain_text("It can be read now.")
+    expect(page.get_by_role("region", name="Extracted text")).to_contain_text("It can be read now.")
 
 
 @pytest.mark.usefixtures("base")
@@ -157,7 +157,7 @@ def test_pages_of_waiting_documents_show_a_paused_queue_and_can_resume_it(page: 
     first = put("rope.md", "# Rope\n\nThree strands.")
     for paused, told, again in (
         ({"base": "handbook"}, "The base handbook is paused.", "Resume handbook"),
-        ({}, "The queue is paused.", "Resume the queue"),
+        ({}, "The queue is paused.", "Resume queue"),
     ):
         banner = page.get_by_role("status").filter(has_text=told)
         live(page, PLACE)
@@ -165,18 +165,18 @@ def test_pages_of_waiting_documents_show_a_paused_queue_and_can_resume_it(page: 
         site.api.post("/jobs:pause", json=paused).raise_for_status()
         site.api.post(f"/bases/handbook/documents/{first}:reindex").raise_for_status()
         expect(banner).to_be_visible()  # also without a reload
-        waiting = page.get_by_role("button", name=re.compile("^Index again: rope.md"))
-        expect(waiting).to_have_attribute("title", re.compile("It is queued and the queue is paused"))
+        waiting = page.get_by_role("button", name=re.compile("^Reindex: rope.md"))
+        expect(waiting).to_have_attribute("title", re.compile("Queued, but the queue is paused"))
         for place in (f"{PLACE}/{first}", *(f"/bases/handbook/{one}" for one in ("search", "ask", "graph", "cards"))):
             page.goto(place)
             expect(banner).to_be_visible()
-            expect(page.get_by_text("no job comes before it")).to_have_count(0)
+            expect(page.get_by_text("No jobs ahead")).to_have_count(0)
         page.goto("/bases/handbook/ask")  # this page does not subscribe to events
         page.get_by_role("button", name=again).click()
         expect(banner).to_have_count(0)
         expect(page.locator("#base-paused")).to_be_hidden()
         live(page, f"{PLACE}/{first}")
-        expect(page.get_by_role("region", name="How it stands").get_by_text("ready", exact=True)).to_be_visible()
+        expect(page.get_by_role("region", name="Status").get_by_text("ready", exact=True)).to_be_visible()
 
 
 def test_the_search_page_shows_a_pause_that_begins_and_ends_live(page: Page, site: Site, put: Put) -> None:
@@ -195,7 +195,7 @@ def test_the_table_of_indexes_fits_at_every_width(page: Page, site: Site, put: P
     site.api.post("/jobs:pause", json={"base": "handbook"}).raise_for_status()
     site.api.post(f"/bases/handbook/documents/{document}:reindex").raise_for_status()  # shows the longest state text
     live(page, f"{PLACE}/{document}")
-    expect(page.locator("#indexes")).to_contain_text("waiting for another part")
+    expect(page.locator("#indexes")).to_contain_text("blocked")
     for width in (1920, 1280, 1150, 1024, 810, 768, 360, 320):
         page.set_viewport_size({"width": width, "height": 800})
         for cell in page.locator("#indexes :is(th, td):visible").all():
@@ -217,21 +217,21 @@ def test_changes_of_a_document_appear_without_a_reload(page: Page, site: Site, p
     expect(page.locator("#facts [data-field=generation]")).to_have_text("2 / 2")
     expect(page.get_by_role("region", name="History")).to_contain_text("Generation 2")
     expect(page.get_by_role("list", name="Chunks")).to_contain_text("Four strands.")
-    expect(page.get_by_role("region", name="Text as it was read")).to_contain_text("Four strands.")
+    expect(page.get_by_role("region", name="Extracted text")).to_contain_text("Four strands.")
 
     site.api.post("/jobs:pause", json={"base": "handbook"}).raise_for_status()
-    page.get_by_role("button", name="Index again: rope.md").click()
-    standing = page.get_by_role("region", name="How it stands")
-    expect(standing).to_contain_text("The base handbook is paused since")
-    expect(standing).not_to_contain_text("no job comes before it")  # it would not start although it is the first
-    expect(standing).to_contain_text("Searchable now, as generation 2; generation 3 is on its way")
+    page.get_by_role("button", name="Reindex: rope.md").click()
+    standing = page.get_by_role("region", name="Status")
+    expect(standing).to_contain_text("Base handbook has been paused since")
+    expect(standing).not_to_contain_text("No jobs ahead")  # it would not start although it is the first
+    expect(standing).to_contain_text("Searchable as generation 2; generation 3 is in progress")
     site.api.post("/jobs:resume", json={"base": "handbook"}).raise_for_status()
-    expect(standing.get_by_text("Searchable now", exact=True)).to_be_visible()
+    expect(standing.get_by_text("Searchable", exact=True)).to_be_visible()
 
     site.api.delete(f"/bases/handbook/documents/{document}").raise_for_status()
     expect(page.get_by_role("alert")).to_contain_text("This document was deleted")
     assert page.evaluate("window.here")
-    page.get_by_role("alert").get_by_role("link", name="Back to the documents").click()
+    page.get_by_role("alert").get_by_role("link", name="Back to documents").click()
     expect(page).to_have_url(re.compile(f"{PLACE}$"))
 
 
@@ -242,18 +242,18 @@ def test_the_results_of_a_language_model_appear_live(page: Page, site: Site, pai
     try:
         put = site.api.post("/bases/dear/documents", params={"name": "light.md"}, content=text.encode()).json()
         live(page, f"/bases/dear/documents/{put['replies'][0]['document']}")
-        standing = page.get_by_role("region", name="How it stands")
-        expect(standing).to_contain_text("Being built now: graph, questions.")
+        standing = page.get_by_role("region", name="Status")
+        expect(standing).to_contain_text("Running now: graph, questions.")
         expect(page.get_by_role("row", name=re.compile("graph"))).to_contain_text("extracting 0 of 1")
-        expect(page.get_by_text("No questions were written for it.")).to_be_visible()
+        expect(page.get_by_text("No questions. They come from the questions index.")).to_be_visible()
     finally:
         paid.release()
     expect(standing.get_by_text("ready", exact=True)).to_be_visible()
     expect(page.get_by_role("region", name="Entities").get_by_role("link", name="Northhaven")).to_be_visible()
     expect(page.get_by_role("table", name="Cost")).to_contain_text(re.compile(r"entities and relations\s*1\s*\d+"))
-    cards = page.get_by_role("region", name="Questions it answers")
+    cards = page.get_by_role("region", name="Questions")
     cards.get_by_text("Who keeps the light?").click()
-    cards.get_by_role("link", name="Open the passage").click()
+    cards.get_by_role("link", name="Open passage").click()
     expect(page.locator("#text mark")).to_contain_text("The keeper of Northhaven")
 
     paid.refuses["Southhaven"] = BROKEN
@@ -261,10 +261,10 @@ def test_the_results_of_a_language_model_appear_live(page: Page, site: Site, pai
     try:
         changed = text.replace("Northhaven", "Southhaven").encode()
         site.api.post("/bases/dear/documents", params={"name": "light.md", "on_duplicate": "replace"}, content=changed)
-        expect(standing).to_contain_text("Being built now: graph, questions.")
+        expect(standing).to_contain_text("Running now: graph, questions.")
     finally:
         paid.release()
-    expect(standing).to_contain_text("graph: attempt 1 of 4 failed, and the next is at")  # no event is emitted for this
+    expect(standing).to_contain_text("graph: attempt 1 of 4 failed. Next attempt:")  # no event is emitted for this
     paid.refuses.clear()
     site.api.delete("/bases/dear")
 
@@ -280,20 +280,20 @@ def test_missing_passages_are_listed_and_linked_until_they_are_indexed(
     place = f"/bases/patchy/documents/{document}"
     live(page, place)
     page.evaluate("window.here = true")
-    table = page.get_by_role("table", name="Missing passages")
+    table = page.get_by_role("table", name="Missing chunks")
     found = site.api.get(f"{place}/missing").json()
     assert [one["index"] for one in found] == ["questions"]
     number, why = found[0]["ordinal"] + 1, "The provider rejects this content"
-    missing = table.get_by_role("row", name=re.compile(f"questions Passage {number} .*Arsenic is arsenic.* {why}"))
+    missing = table.get_by_role("row", name=re.compile(f"questions Chunk {number} .*Arsenic is arsenic.* {why}"))
     expect(missing).to_be_visible()
-    missing.get_by_role("link", name=f"Passage {number}").click()
+    missing.get_by_role("link", name=f"Chunk {number}").click()
     expect(page.locator("#text mark")).to_contain_text("Arsenic is arsenic")
     assert page.evaluate("window.here"), "it was opened where it is"
 
     narrow = browser.new_context(base_url=site.url, **NARROW)
     other = narrow.new_page()
     other.goto(place)
-    expect(other.get_by_role("table", name="缺失的段落").get_by_role("link", name=f"第 {number} 段")).to_be_visible()
+    expect(other.get_by_role("table", name="缺失的分块").get_by_role("link", name=f"分块 {number}")).to_be_visible()
     assert [one["id"] for one in Axe().run(other).response["violations"]] == []
     assert other.evaluate("document.documentElement.scrollWidth <= innerWidth")
     narrow.close()
@@ -310,8 +310,8 @@ def test_missing_passages_are_listed_and_linked_until_they_are_indexed(
     table.get_by_role("link").click()
     expect(page.locator("#text mark")).to_contain_text("No arsenic")
     paid.refuses.clear()
-    page.get_by_role("button", name="Try again: log.md").click()
-    expect(page.get_by_role("region", name="How it stands").get_by_text("ready", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Retry: log.md").click()
+    expect(page.get_by_role("region", name="Status").get_by_text("ready", exact=True)).to_be_visible()
     expect(table).to_be_hidden()
     assert page.evaluate("window.here")
     site.api.delete("/bases/patchy")
@@ -342,12 +342,12 @@ def test_a_passage_opened_while_the_new_text_loads_stays_highlighted(page: Page,
 def test_a_failure_is_explained_with_and_without_scripts(page: Page, site: Site, base: str) -> None:
     document = site.put(base, "broken.pdf", b"%PDF-1.4 nonsense")
     live(page, f"{PLACE}/{document}")
-    standing = page.get_by_role("region", name="How it stands")
+    standing = page.get_by_role("region", name="Status")
     expect(standing.get_by_text("Not searchable", exact=True)).to_be_visible()
-    expect(standing).to_contain_text("text and chunks: given up at attempt 1 of 4. The file is damaged, incomplete")
-    expect(standing).to_contain_text("“Try again” builds only what failed or is missing.")
+    expect(standing).to_contain_text("text and chunks: failed at attempt 1 of 4. The file is damaged, incomplete")
+    expect(standing).to_contain_text("“Retry” builds only what failed or is missing.")
     expect(standing).to_contain_text("Not built, because text and chunks failed: vectors, full text.")
-    expect(page.get_by_role("button", name="Try again: broken.pdf", exact=True)).to_be_enabled()
+    expect(page.get_by_role("button", name="Retry: broken.pdf", exact=True)).to_be_enabled()
     painted = re.search(
         r'<ul class="reasons" id="why">(.*?)</ul>', site.api.get(f"{site.url}{PLACE}/{document}").text, re.DOTALL
     )
@@ -373,8 +373,8 @@ def test_hostile_names_and_texts_are_rendered_as_text(page: Page, site: Site, ba
     document = site.put(base, f"{HOSTILE}.md", text)
     page.goto(f"{PLACE}/{document}")
     expect(page.get_by_role("heading", level=1)).to_contain_text(HOSTILE)
-    expect(page.get_by_role("region", name="Text as it was read")).to_contain_text(HOSTILE)
-    page.get_by_role("link", name="Read as a page").click()
+    expect(page.get_by_role("region", name="Extracted text")).to_contain_text(HOSTILE)
+    page.get_by_role("link", name="Open reading view").click()
     article = page.get_by_role("article")
     expect(article.get_by_role("heading", name=HOSTILE)).to_be_visible()
     expect(article.get_by_role("link")).to_have_count(1)

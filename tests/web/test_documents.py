@@ -27,16 +27,16 @@ ENGLISH = re.compile(r"[A-Za-z]{2,} [a-z]{2,}")  # two English words in a row
 @pytest.mark.usefixtures("base")
 def test_an_upload_becomes_ready_live_and_a_duplicate_is_explained(page: Page) -> None:
     page.goto(PLACE)
-    expect(page.get_by_text("Nothing is in this base yet")).to_be_visible()
+    expect(page.get_by_text("No documents yet")).to_be_visible()
     upload(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
     expect(row(page, "tides.md").get_by_text("ready", exact=True)).to_be_visible()
     expect(row(page, "tides.md").get_by_text("32B", exact=True)).to_be_visible()
     expect(page.get_by_text("1–1 of 1")).to_be_visible()
 
     upload(page, "tides.md", "# Tides\n\nThe moon pulls the sea.")
-    explained = page.get_by_role("region", name="Uploads").get_by_text(re.compile("is there already"))
+    explained = page.get_by_role("region", name="Uploads").get_by_text(re.compile("was not added"))
     expect(explained).to_be_visible()
-    expect(explained.get_by_role("link", name="Show the document")).to_have_attribute("href", re.compile(r"/\d+$"))
+    expect(explained.get_by_role("link", name="Show document")).to_have_attribute("href", re.compile(r"/\d+$"))
 
 
 def test_changes_made_elsewhere_appear_without_a_reload(page: Page, site: Site, put: Callable[[str, str], int]) -> None:
@@ -55,7 +55,7 @@ def test_a_double_click_starts_one_job(page: Page, site: Site, put: Callable[[st
     document = put("rope.md", "# Rope\n\nThree strands.")
     before = site.api.get("/jobs", params={"base": "handbook"}).json()["total"]
     page.goto(PLACE)
-    row(page, "rope.md").get_by_role("button", name=re.compile("^Index again")).dblclick()
+    row(page, "rope.md").get_by_role("button", name=re.compile("^Reindex")).dblclick()
     expect(page.locator(".toast").first).to_be_visible()
     site.api.get(f"/bases/handbook/documents/{document}", params={"wait": 30})
     assert site.api.get("/jobs", params={"base": "handbook"}).json()["total"] == before + 1
@@ -66,7 +66,7 @@ def test_a_disabled_button_explains_why(page: Page, put: Callable[[str, str], in
     page.goto(PLACE)
     cancel = row(page, "rope.md").get_by_role("button", name=re.compile("^Cancel"))
     expect(cancel).to_have_attribute("aria-disabled", "true")
-    expect(cancel).to_have_attribute("title", "Cancel: Nothing of it is under way.")
+    expect(cancel).to_have_attribute("title", "Cancel: No active job to cancel.")
 
 
 def test_a_bulk_delete_includes_matching_documents_on_other_pages(page: Page, site: Site, base: str) -> None:
@@ -77,15 +77,26 @@ def test_a_bulk_delete_includes_matching_documents_on_other_pages(page: Page, si
     site.put(base, "kept.md", "Kept.")
     page.goto(f"{PLACE}?size=25&text=n")
     page.get_by_label("Select all on this page").check()
-    page.get_by_role("button", name="All 30 that match").click()
+    page.get_by_role("button", name="Select all 30 matches").click()
     page.locator("#picked").get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Delete 30 documents?")
+    expect(dialog).to_contain_text("Delete the selected documents (30)?")
     dialog.get_by_role("button", name="Delete").click()
     expect(page.get_by_text("30 of 30 accepted")).to_be_visible()
-    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    expect(page.get_by_text("No matching documents")).to_be_visible()
     left = site.api.get(f"/bases/{base}/documents").json()
     assert [one["name"] for one in left["items"]] == ["kept.md"]
+
+
+def test_a_filter_without_matches_offers_all_documents(page: Page, put: Callable[[str, str], int]) -> None:
+    put("rope.md", "# Rope")
+    page.goto(PLACE)
+    expect(page.locator("#live")).to_have_text("Live")
+    page.get_by_role("searchbox").fill("anchor")
+    expect(page.get_by_text("No matching documents")).to_be_visible()
+    expect(page.get_by_text("No documents yet")).to_be_hidden()
+    page.get_by_role("link", name="Show all documents").click()
+    expect(row(page, "rope.md")).to_be_visible()
 
 
 def test_a_document_being_deleted_is_listed_under_its_own_filter_until_it_is_removed(
@@ -103,15 +114,15 @@ def test_a_document_being_deleted_is_listed_under_its_own_filter_until_it_is_rem
     expect(row(page, "rope.md")).to_have_count(0)
     expect(row(page, "sail.md")).to_be_visible()
 
-    page.get_by_role("navigation", name="States").get_by_role("link", name="deleting").click()
+    page.get_by_role("navigation", name="Filter by status").get_by_role("link", name="deleting").click()
     rope = page.get_by_role("row").filter(has_text="rope.md")
     expect(rope.get_by_text("deleting", exact=True)).to_be_visible()
     expect(rope.get_by_role("link")).to_have_count(0)  # its page no longer exists
     expect(rope).to_contain_text("Is a directory")
     expect(row(page, "sail.md")).to_have_count(0)
     delete = rope.get_by_role("button", name=re.compile("^Delete"))
-    expect(delete).to_have_attribute("title", "Delete: It is being deleted.")
-    again = rope.get_by_role("button", name="Try again: rope.md", exact=True)
+    expect(delete).to_have_attribute("title", "Delete: Deletion is in progress.")
+    again = rope.get_by_role("button", name="Retry: rope.md", exact=True)
     expect(again).not_to_have_attribute("aria-disabled", "true")
     # As if the clean-up had failed with another error.
     with closing(sqlite3.connect(site.home / "holdfast.db")) as database, database:
@@ -120,9 +131,9 @@ def test_a_document_being_deleted_is_listed_under_its_own_filter_until_it_is_rem
 
     file.rmdir()
     again.click()
-    expect(page.get_by_text("Its clean-up is tried again now.")).to_be_visible()
+    expect(page.get_by_text("The clean-up is being tried again.")).to_be_visible()
     expect(rope).to_have_count(0)
-    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    expect(page.get_by_text("No matching documents")).to_be_visible()
     assert site.api.get("/bases/handbook/documents", params={"deleting": True}).json()["total"] == 0
 
 
@@ -222,22 +233,22 @@ def test_notes_and_server_folders_can_be_added_and_a_folder_opens(page: Page, ba
     (tmp_path / "ship" / "keel.md").write_text("# Keel\n\nOak.")
     page.goto(f"/bases/{base}/documents?parent=0")
     page.get_by_text("Add", exact=True).click()
-    page.get_by_role("button", name="Note").click()
-    page.get_by_label("Name of the note").fill("Log")
+    page.get_by_role("button", name="Add note").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("Log")
     page.get_by_role("textbox", name="Text").fill("Calm sea.")
     page.get_by_role("dialog").get_by_role("button", name="Add").click()
     expect(row(page, "Log").get_by_text("ready", exact=True)).to_be_visible()
 
     page.get_by_text("Add", exact=True).click()
-    page.get_by_role("button", name="Folder of the server").click()
-    page.get_by_label("Path of a folder on the server").fill(str(tmp_path / "ship"))
+    page.get_by_role("button", name="Add server folder").click()
+    page.get_by_label("Path of the folder on the server").fill(str(tmp_path / "ship"))
     page.get_by_role("dialog").get_by_role("button", name="Add").click()
     folder = page.get_by_role("link", name="ship")
     expect(folder).to_be_visible()
     expect(page.get_by_role("link", name="keel.md")).to_have_count(0)  # it is inside the folder
     folder.click()
     expect(row(page, "keel.md").get_by_text("ready", exact=True)).to_be_visible()
-    page.get_by_label("One folder up").click()
+    page.get_by_label("Parent folder").click()
     expect(row(page, "Log")).to_be_visible()
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.datastructures import Headers
 
+from holdfast.messages import translations_for
 from holdfast.web.error_pages import prefers_html
+from holdfast.web.render import Formatter
 from holdfast.web.site import install_pages
 from tests.support.harness import Rig
 from tests.support.http_site import HttpSite
@@ -53,6 +55,24 @@ def test_a_browser_gets_a_page_for_every_error_and_a_program_gets_the_problem(si
             problem = site.http.get(site.address + path, headers={"Accept": accept})
             assert (problem.status_code, problem.headers["content-type"]) == (status, "application/problem+json"), path
             assert problem.json()["code"] == code, path
+
+
+def test_the_reading_view_of_another_file_names_the_file_and_the_next_step(site: HttpSite) -> None:
+    added = site.http.post("/bases/logbook/documents", params={"name": "log.txt"}, content=b"Calm sea.").json()
+    address = f"{site.address}/bases/logbook/documents/{added['replies'][0]['document']}/reading"
+    problem = site.http.get(address).json()
+    assert (problem["code"], problem["subcode"]) == ("bad_request", "not_markdown")
+    assert problem["detail"] == (
+        "The reading view shows only notes and Markdown files, and 'log.txt' is neither. Open the page of the document "
+        "to read its text."
+    )
+    assert "「log.txt」" in site.http.get(address, headers=CHINESE).text
+
+
+def test_an_error_of_which_only_the_code_is_known_has_its_sentence() -> None:
+    formatter = Formatter(translations_for("en"))
+    assert formatter.explain_code("unknown_key") == "No key …. List the keys to see which exist."
+    assert formatter.explain_code("plot_missing") == "plot missing"  # a code of a plug-in
 
 
 def test_a_page_for_another_host_names_no_base(site: HttpSite) -> None:

@@ -91,6 +91,13 @@ def test_the_catalogue_has_no_unused_texts() -> None:
     assert unused == []
 
 
+def test_every_empty_state_names_the_next_step() -> None:
+    sources = "\n".join(file.read_text("utf-8") for file in WEB.rglob("*.html"))
+    calls = re.findall(r"call parts\.empty\((.*?)\) %}", sources)
+    assert len(calls) > 15
+    assert [call for call in calls if call.count(" t(") < 2] == []
+
+
 def test_no_page_has_an_inline_script_or_style() -> None:
     for file in WEB.rglob("*.html"):
         text = file.read_text("utf-8")

@@ -136,7 +136,9 @@ def test_a_base_without_a_graph_explains_how_to_enable_it(page: Page) -> None:
     page.goto("/bases/handbook/graph")
     expect(page.get_by_text("This base has no graph")).to_be_visible()
     expect(page.get_by_text("holdfast base set handbook indexes=vector,fulltext,graph")).to_be_visible()
-    expect(page.get_by_role("main").get_by_role("link", name="Settings")).to_have_attribute("href", "/settings")
+    expect(page.get_by_role("main").get_by_role("link", name="Open base settings")).to_have_attribute(
+        "href", "/settings?base=handbook"
+    )
 
 
 @pytest.mark.usefixtures("coast")
@@ -149,17 +151,17 @@ def test_the_graph_can_be_used_with_the_keyboard_alone(page: Page) -> None:
     expect(entity(page, "Tomas Brandt")).to_be_focused()
     page.keyboard.press("Enter")
     expect(details(page).get_by_role("heading", name="Tomas Brandt")).to_be_visible()
-    expect(details(page).get_by_text("in 3 documents")).to_be_visible()
+    expect(details(page).get_by_text("Documents: 3")).to_be_visible()
     expect(page).to_have_url(re.compile(r"entity=tomas\+brandt"))
     expect(entity(page, "Tomas Brandt")).to_have_attribute("aria-current", "true")
 
-    details(page).get_by_role("button", name="Passages that name Tomas Brandt and Grey Sound").press("Enter")
+    details(page).get_by_role("button", name="Passages that mention Tomas Brandt and Grey Sound").press("Enter")
     expect(details(page).get_by_text("Tomas Brandt drew the Grey Sound and Port Ellery.")).to_be_visible()
     expect(details(page).get_by_role("link", name="charts.md")).to_have_attribute(
         "href", re.compile(r"/bases/coast/documents/\d+\?chunk=\d+$")
     )
     page.keyboard.press("Escape")
-    expect(details(page).get_by_text("Choose an entity")).to_be_visible()
+    expect(details(page).get_by_text("Select an entity")).to_be_visible()
 
     page.keyboard.press("/")
     page.keyboard.type("danf")
@@ -168,7 +170,7 @@ def test_the_graph_can_be_used_with_the_keyboard_alone(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(details(page).get_by_role("heading", name="Danforth Anchor")).to_be_visible()
     page.get_by_role("searchbox", name="Find an entity").fill("xyz")
-    expect(page.get_by_text("No entity begins with these words.")).to_be_visible()
+    expect(page.get_by_text("No entity starts with this text. Try another name.")).to_be_visible()
 
 
 @pytest.mark.usefixtures("coast")
@@ -193,12 +195,12 @@ def test_nodes_can_be_hovered_selected_and_dragged_and_the_view_zoomed(page: Pag
     page.mouse.up()
     page.keyboard.press("Escape")
     expect(details(page).get_by_role("heading")).to_have_count(0)
-    for name in ("Zoom in", "Zoom out", "Fit everything in"):
+    for name in ("Zoom in", "Zoom out", "Fit to view"):
         page.get_by_role("button", name=name).click()
     page.mouse.wheel(0, -300)
     rested(page)
     page.mouse.click(box["x"] + 5, box["y"] + 5)  # an empty position
-    expect(details(page).get_by_text("Choose an entity")).to_be_visible()
+    expect(details(page).get_by_text("Select an entity")).to_be_visible()
 
     before = page.evaluate(PICTURE)
     page.evaluate(FEEL)
@@ -221,8 +223,8 @@ def test_the_drawing_and_the_list_update_live(page: Page, site: Site, coast: str
     expect(entity(page, "Ellery Bridge")).to_be_visible()
     rested(page)
     entity(page, "Ellery Bridge").click()
-    details(page).get_by_role("button", name="Expand the neighbourhood").click()
-    expect(page.get_by_text("Everything around “Ellery Bridge” is shown already")).to_be_visible()
+    details(page).get_by_role("button", name="Expand neighbourhood").click()
+    expect(page.get_by_text("All neighbours of “Ellery Bridge” are already shown")).to_be_visible()
     site.api.delete(f"/bases/{coast}/documents/{made}")
     expect(entity(page, "Ellery Bridge")).to_have_count(0)
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
@@ -234,11 +236,11 @@ def test_entities_found_by_a_language_model_are_marked(page: Page, site: Site) -
     site.api.post("/bases", json={"name": "told", "indexes": ["fulltext", "graph"]}).raise_for_status()
     site.put("told", "charts.md", "# Sea Charts\n\nTomas Brandt drew the Grey Sound.")
     page.goto("/bases/told/graph?entity=tomas+brandt")
-    expect(page.get_by_text("was found by a language model; the rest are titles")).to_be_visible()
+    expect(page.get_by_text("A language model found the entities with a kind")).to_be_visible()
     expect(page.get_by_role("list", name="Kinds")).to_contain_text("person")
     expect(details(page).get_by_text("A pilot")).to_be_visible()
     details(page).get_by_role("button", name=re.compile("Tomas Brandt ↔ Grey Sound|Grey Sound ↔ Tomas Brandt")).click()
-    expect(details(page).get_by_text("drew · 1 passages")).to_be_visible()
+    expect(details(page).get_by_text("drew · Passages: 1")).to_be_visible()
     site.api.delete("/bases/told")
 
 
@@ -268,11 +270,11 @@ def test_the_list_of_entities_works_without_scripts(browser: Browser, site: Site
     page.goto(PLACE)
     entity(page, "Tomas Brandt").click()
     expect(details(page).get_by_role("heading", name="Tomas Brandt")).to_be_visible()
-    details(page).get_by_role("link", name="3 passages").first.click()
+    details(page).get_by_role("link", name="Passages: 3").first.click()
     expect(details(page).get_by_text("Tomas Brandt drew the Grey Sound and Port Ellery.")).to_be_visible()
     page.get_by_role("searchbox", name="Find an entity").fill("sea")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("#entities li")).to_have_count(1)
     page.goto(f"{PLACE}?entity=nobody&around=nothing")
-    expect(page.get_by_text("No document speaks of")).to_be_visible()
+    expect(page.get_by_text("No document mentions")).to_be_visible()
     context.close()

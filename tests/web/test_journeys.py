@@ -48,7 +48,7 @@ def test_a_user_uploads_a_file_and_finds_the_passage_that_answers(page: Page, he
     held.release()
     expect(one.get_by_text("ready", exact=True)).to_be_visible()
 
-    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Search").click()
+    page.get_by_role("navigation", name="Main navigation").get_by_role("link", name="Search").click()
     expect(page).to_have_url(re.compile("/search$"))  # keys pressed earlier would go to the previous page
     expect(page.locator("html[data-ready]")).to_be_attached()
     page.keyboard.press("/")
@@ -97,7 +97,7 @@ def test_a_degraded_document_shows_what_is_missing_and_can_be_retried(page: Page
     expect(page.locator("main")).to_contain_text("degraded")
     expect(page.locator("main")).to_contain_text(re.compile("missing|lack", re.IGNORECASE))
     paid.refuses.clear()
-    page.get_by_role("button", name=re.compile("^Try again")).first.click()
+    page.get_by_role("button", name=re.compile("^Retry")).first.click()
     expect(page.locator("main").get_by_text("ready", exact=True).first).to_be_visible()
 
 

@@ -78,7 +78,10 @@ def test_a_dialog_does_not_move_the_page(page: Page, crowded: str) -> None:
     adding = page.locator("#adding")
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 400})
-        for button in (page.locator("tbody [data-action=delete]").last, adding.get_by_role("button", name="Web page")):
+        for button in (
+            page.locator("tbody [data-action=delete]").last,
+            adding.get_by_role("button", name="Add web page"),
+        ):
             if not button.is_visible():
                 adding.locator("summary").click()
             button.scroll_into_view_if_needed()
@@ -134,9 +137,9 @@ def test_the_table_stays_visible_however_many_files_are_uploaded(page: Page, bas
     panel = page.get_by_role("region", name="Uploads")
     expect(panel.get_by_role("listitem")).to_have_count(FILES)
     expect(page.locator("#documents")).to_be_in_viewport()
-    expect(panel.get_by_role("status")).to_have_text(f"{FILES} of {FILES} done · 1 not added")
+    expect(panel.get_by_role("status")).to_have_text(f"{FILES} of {FILES} done · not added: 1")
     refused = panel.get_by_role("listitem").first  # errors stay visible, also in a long list
-    expect(refused).to_contain_text("is there already")
+    expect(refused).to_contain_text("was not added")
     expect(refused).to_be_in_viewport()
     expect(page.locator("#documents tbody tr").first).to_be_in_viewport()
     panel.get_by_role("button", name="Dismiss").click()
@@ -150,5 +153,5 @@ def test_a_failed_upload_does_not_promise_a_retry(page: Page) -> None:
     file: FilePayload = {"name": "lost.md", "mimeType": "text/markdown", "buffer": b"# Lost"}
     page.locator("input[type=file][multiple]").set_input_files([file])
     panel = page.get_by_role("region", name="Uploads")
-    expect(panel.get_by_role("listitem")).to_contain_text("was not sent. Upload it again.")
-    expect(panel.get_by_role("status")).to_have_text("1 of 1 done · 1 not added")
+    expect(panel.get_by_role("listitem")).to_contain_text("was not uploaded. Upload it again.")
+    expect(panel.get_by_role("status")).to_have_text("1 of 1 done · not added: 1")

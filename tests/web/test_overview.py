@@ -36,7 +36,7 @@ def gone(site: Site) -> Iterator[None]:
 def test_the_first_run_creates_a_sample_base_and_searches_it(page: Page) -> None:
     page.goto("/")
     expect(page.get_by_role("heading", name="Welcome to Holdfast")).to_be_visible()
-    expect(page.get_by_text("There is no base yet")).to_be_visible()
+    expect(page.get_by_text("Choose how to start.")).to_be_visible()
     held: list[Route] = []
     filling = True
 
@@ -44,23 +44,23 @@ def test_the_first_run_creates_a_sample_base_and_searches_it(page: Page) -> None
         held.append(route) if filling else route.continue_()
 
     page.route("**/bases/sample/documents?*", hold)  # the uploads wait until the test has checked the page
-    page.get_by_role("button", name="Try it").click()
-    expect(page.get_by_role("list", name="Documents of the sample")).to_be_visible()
-    expect(page.get_by_text("The base sample is being filled")).to_be_visible()
-    expect(page.get_by_text("There is no base yet")).to_have_count(0)
+    page.get_by_role("button", name="Add sample documents").click()
+    expect(page.get_by_role("list", name="Sample documents")).to_be_visible()
+    expect(page.get_by_text("The base sample is being indexed")).to_be_visible()
+    expect(page.get_by_text("Choose how to start.")).to_have_count(0)
     filling = False
     for route in held:
         route.continue_()
-    found = page.get_by_role("list", name="What was found")
+    found = page.get_by_role("list", name="Search results")
     expect(found.get_by_role("listitem").first).to_be_visible()
     expect(found).to_contain_text("Danforth Anchor")
-    expect(page.get_by_text(re.compile(f"All {SAMPLES} can be searched, after [0-9]+ seconds?"))).to_be_visible()
-    rows = page.get_by_role("list", name="Documents of the sample").get_by_role("listitem")
+    expect(page.get_by_text(re.compile(f"All {SAMPLES} searchable after [0-9]+ s"))).to_be_visible()
+    rows = page.get_by_role("list", name="Sample documents").get_by_role("listitem")
     expect(rows).to_have_count(SAMPLES)
     expect(page.get_by_text("The base sample is ready.")).to_be_visible()
     expect(rows.get_by_text("ready", exact=True)).to_have_count(SAMPLES)
 
-    box = page.get_by_role("searchbox", name="Ask something")
+    box = page.get_by_role("searchbox", name="Try a search")
     box.fill("绿茶 水温")
     box.press("Enter")
     expect(found.get_by_role("listitem").first).to_contain_text("绿茶")
@@ -70,7 +70,7 @@ def test_the_first_run_creates_a_sample_base_and_searches_it(page: Page) -> None
 
     page.goto("/")
     expect(tile(page, "ready")).to_have_text(str(SAMPLES))
-    expect(page.get_by_role("img", name=re.compile("Jobs that ended"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("Finished jobs"))).to_be_visible()
 
 
 @pytest.mark.usefixtures("gone")
@@ -79,8 +79,8 @@ def test_a_new_base_appears_live_on_other_open_pages(page: Page, site: Site, bro
     watching.goto("/")
     expect(watching.locator("#live")).to_have_attribute("data-state", "on")
     page.goto("/")
-    page.get_by_role("textbox", name="Name of the base").fill("logbook & <b>")
-    page.get_by_role("button", name="Make a base").click()
+    page.get_by_role("textbox", name="Base name").fill("logbook & <b>")
+    page.get_by_role("button", name="Create base").click()
     expect(page).to_have_url(re.compile(r"/bases/logbook%20%26%20%3Cb%3E/documents$", re.IGNORECASE))
     expect(watching.get_by_role("rowheader", name="logbook & <b>")).to_be_visible()
     watching.close()
@@ -108,15 +108,15 @@ def test_the_overview_updates_live_with_at_most_one_request_a_second(
     )
     steps = site.api.get("/overview").json()["series"]
     ended = sum(count for step in steps for name, count in step.items() if name != "at")
-    expect(page.get_by_role("img", name=re.compile(f"^Jobs that ended: {ended} in all"))).to_be_visible()
-    page.get_by_text("As a table").first.click()
-    newest = page.get_by_role("table", name="Jobs that ended").locator("tbody tr").last
+    expect(page.get_by_role("img", name=re.compile(f"^Finished jobs: {ended} in total"))).to_be_visible()
+    page.get_by_text("Show as table").first.click()
+    newest = page.get_by_role("table", name="Finished jobs").locator("tbody tr").last
     expect(newest.get_by_role("cell").nth(1)).to_have_text(str(steps[-1]["success"]))
 
     site.api.post("/jobs:pause", json={"base": "handbook"}).raise_for_status()
-    expect(page.get_by_text("Nothing new begins in: handbook.")).to_be_visible()
+    expect(page.get_by_text("These bases start no new jobs until you resume them: handbook.")).to_be_visible()
     page.get_by_role("button", name="Resume handbook").click()
-    expect(page.get_by_text("Nothing new begins in: handbook.")).to_be_hidden()
+    expect(page.get_by_text("These bases start no new jobs until you resume them: handbook.")).to_be_hidden()
 
 
 def test_the_overview_counts_refused_duplicates(put: Callable[[str, str], int], page: Page, site: Site) -> None:
@@ -133,13 +133,13 @@ def test_the_overview_works_without_scripts(browser: Browser, site: Site) -> Non
     page = context.new_page()
     page.goto("/")
     expect(page.get_by_text("holdfast base create handbook")).to_be_visible()
-    expect(page.get_by_text("This needs scripts")).to_be_visible()
-    expect(page.get_by_role("button", name="Try it")).to_be_hidden()
+    expect(page.get_by_text("This needs JavaScript")).to_be_visible()
+    expect(page.get_by_role("button", name="Add sample documents")).to_be_hidden()
     site.api.post("/bases", json={"name": "plain"}).raise_for_status()
     site.put("plain", "rope.md", "# Rope\n\nThree strands.")
     page.goto("/")
     expect(tile(page, "ready")).to_have_text("1")
-    expect(page.get_by_role("table", name="Jobs that ended")).to_be_visible()
+    expect(page.get_by_role("table", name="Finished jobs")).to_be_visible()
     site.api.delete("/bases/plain")
     context.close()
 
@@ -185,7 +185,7 @@ def test_a_failed_base_shows_its_reason_and_can_be_repaired(browser: Browser, ot
     paid.always(NO_MODEL)
     other.put("handbook", "rope.md", unpaid())
     banner = page.get_by_role("alert").filter(has_text="handbook")
-    expect(banner).to_contain_text("Nothing can be indexed in this base until it is repaired.")
+    expect(banner).to_contain_text("This base has failed. Nothing is indexed until you repair it.")
     paid.always(None)
     banner.get_by_role("button", name="Repair").click()
     expect(page.get_by_role("alert")).to_have_count(0)
@@ -212,7 +212,7 @@ def test_buttons_that_need_scripts_are_shown_only_after_the_scripts_ran(
     with page.expect_request(f"**/pages/{script}.js"):
         page.goto(place, wait_until="commit")
     repair = page.get_by_role("button", name="Repair", exact=True, include_hidden=True)
-    expect(page.get_by_role("alert")).to_contain_text("until it is repaired")
+    expect(page.get_by_role("alert")).to_contain_text("until you repair it")
     expect(repair).to_be_attached()
     expect(repair).to_be_hidden()
     held[0].continue_()
@@ -226,10 +226,10 @@ def test_a_read_only_key_sees_why_it_cannot_create_a_base(browser: Browser, othe
     context = browser.new_context(base_url=other.url, extra_http_headers={"X-API-Key": secret})
     page = context.new_page()
     page.goto("/")
-    expect(page.get_by_text("Your key cannot make a base.")).to_be_visible()
-    expect(page.get_by_text(re.compile("It has the scope read; bases are made with the scope admin"))).to_be_visible()
-    expect(page.get_by_role("button", name="Try it")).to_have_count(0)
-    expect(page.get_by_role("button", name="Make a base")).to_have_count(0)
+    expect(page.get_by_text("Your key cannot create a base.")).to_be_visible()
+    expect(page.get_by_text(re.compile("Its scope is read, but creating a base needs the scope admin"))).to_be_visible()
+    expect(page.get_by_role("button", name="Add sample documents")).to_have_count(0)
+    expect(page.get_by_role("button", name="Create base")).to_have_count(0)
     context.close()
 
 

@@ -119,20 +119,20 @@ def test_keys_and_a_select_box_change_the_priority_and_keep_the_focus(page: Page
     assert priority(site, jobs["a.md"]) == 9
     row(page, "a.md").focus()
     page.keyboard.press("-")
-    expect(page.locator("#said")).to_contain_text("a.md has priority 9 already")
+    expect(page.locator("#said")).to_contain_text("a.md already has the lowest priority, 9.")
 
 
 def test_the_queue_can_be_paused_resumed_and_stopped_with_a_confirmation(page: Page, site: Site, base: str) -> None:
     site.put(base, "done.md", "# Done")
     page.goto(f"/queue?base={base}")
-    expect(names(group(page, "Ended"))).to_have_text(["done.md"])
-    expect(row(page, "done.md")).to_contain_text(re.compile(r"ready.*took", re.DOTALL))
+    expect(names(group(page, "Finished"))).to_have_text(["done.md"])
+    expect(row(page, "done.md")).to_contain_text(re.compile(r"succeeded.*took", re.DOTALL))
     expect(row(page, "done.md").get_by_role("button", name=re.compile("^Cancel"))).to_have_attribute(
         "title", "Cancel: The job has ended."
     )
     page.get_by_role("button", name="Pause handbook").click()
     pausing = page.get_by_role("dialog", name="Pause handbook")
-    pausing.get_by_role("button", name="Back").click()  # nothing is paused
+    pausing.get_by_role("button", name="Cancel").click()  # nothing is paused
     page.get_by_role("button", name="Pause handbook").click()
     pausing.get_by_role("button", name="Pause handbook").click()
     expect(page.get_by_text("Paused: handbook.")).to_be_visible()
@@ -142,19 +142,19 @@ def test_the_queue_can_be_paused_resumed_and_stopped_with_a_confirmation(page: P
     expect(page.locator('#states [data-state="queued"] data')).to_have_text("3")
 
     page.get_by_role("button", name="Cancel: one.md").click()
-    expect(names(group(page, "Ended"))).to_have_text(["one.md", "done.md"])
-    page.get_by_role("button", name="Stop all").click()
+    expect(names(group(page, "Finished"))).to_have_text(["one.md", "done.md"])
+    page.get_by_role("button", name="Cancel all jobs").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Cancel 2 jobs of handbook?")
-    dialog.get_by_role("button", name="Stop all").click()
+    expect(dialog).to_contain_text("Cancel all active jobs of handbook (2)?")
+    dialog.get_by_role("button", name="Cancel all jobs").click()
     expect(page.get_by_text("2 of 2 accepted")).to_be_visible()
-    expect(group(page, "Ended").locator('[data-field="status"]')).to_have_text(["cancelled"] * 3 + ["ready"])
+    expect(group(page, "Finished").locator('[data-field="status"]')).to_have_text(["cancelled"] * 3 + ["succeeded"])
     page.get_by_role("button", name="Resume handbook").click()
     expect(page.get_by_text("Paused: handbook.")).to_be_hidden()
     assert site.api.get("/jobs/overview").json()["paused_bases"] == []
 
     page.get_by_role("button", name="Pause handbook").click()
-    pausing.get_by_label("Also stop what is running").check()
+    pausing.get_by_label("Also stop running jobs").check()
     assert [one["id"] for one in Axe().run(page).response["violations"]] == []
     page.keyboard.press("Enter")
     expect(page.get_by_text("Paused: handbook.")).to_be_visible()
@@ -169,7 +169,7 @@ def test_a_failed_job_shows_its_reason_and_can_be_retried(page: Page, site: Site
     failed = site.api.get("/jobs", params={"state": "failed"}).json()["items"][0]
     page.goto("/queue?state=failed")
     expect(names(page.locator("#queue"))).to_have_text(["broken.pdf"])
-    page.get_by_role("button", name="Try again: broken.pdf").click()
+    page.get_by_role("button", name="Retry: broken.pdf").click()
     expect(page.locator(".toast")).to_have_count(1)
     expect(names(page.locator("#queue"))).to_have_text(["broken.pdf", "broken.pdf"])  # it failed again
     assert site.api.get("/jobs", params={"state": "failed"}).json()["total"] == 2
@@ -188,13 +188,13 @@ def test_the_queue_shows_progress_and_why_a_job_waits(page: Page, site: Site, pa
     paid.stall()
     page.goto("/queue?base=sea")
     site.api.post("/bases/sea/documents", params={"name": "krill.md"}, content=sections(5).encode())
-    expect(row(page, "krill.md")).to_contain_text(re.compile(r"indexing.*writing questions", re.DOTALL))
+    expect(row(page, "krill.md")).to_contain_text(re.compile(r"running.*writing questions", re.DOTALL))
     paid.release()
-    expect(row(page, "krill.md").get_by_text("ready", exact=True)).to_be_visible()
+    expect(row(page, "krill.md").get_by_text("succeeded", exact=True)).to_be_visible()
     paid.always(DOWN)
     site.api.post("/bases/sea/documents", params={"name": "prawn.md"}, content=sections(5, word="prawn").encode())
-    expect(row(page, "prawn.md")).to_contain_text("is tried again at")  # the script shows the explanation of the API
-    assert "is tried again at" in page.request.get("/queue?base=sea").text()  # the server renders it, too
+    expect(row(page, "prawn.md")).to_contain_text("The next is at")  # the script shows the explanation of the API
+    assert "The next is at" in page.request.get("/queue?base=sea").text()  # the server renders it, too
     paid.always(None)
     site.api.delete("/bases/sea")
 
@@ -203,10 +203,10 @@ def test_hostile_names_and_deleted_documents_are_shown_live(page: Page, site: Si
     hostile = "<img src=x onerror=alert(1)>.md"
     page.goto(f"/queue?base={base}")
     document = site.put(base, hostile, "# Hostile")
-    expect(row(page, hostile).get_by_text("ready", exact=True)).to_be_visible()
+    expect(row(page, hostile).get_by_text("succeeded", exact=True)).to_be_visible()
     assert page.locator("main img").count() == 0
     site.api.delete(f"/bases/{base}/documents/{document}")
-    expect(names(group(page, "Ended"))).to_have_text([f"deleted document #{document}"] * 2)
+    expect(names(group(page, "Finished"))).to_have_text([f"Deleted document #{document}"] * 2)
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
 
 
@@ -219,7 +219,7 @@ def test_the_server_divides_the_queue_into_pages(page: Page, site: Site, paused:
     expect(page.get_by_text(re.compile("^1.50 of 53$"))).to_be_visible()
     expect(names(page.locator("#queue")).first).to_have_text("n00.md")
     site.api.post("/jobs:cancel", json={"base": paused})
-    expect(group(page, "Ended").locator('[data-field="about"]')).to_have_count(50)
+    expect(group(page, "Finished").locator('[data-field="about"]')).to_have_count(50)
 
 
 def test_a_paused_queue_can_be_used_on_a_phone(browser: Browser, site: Site, paused: str) -> None:
@@ -228,7 +228,7 @@ def test_a_paused_queue_can_be_used_on_a_phone(browser: Browser, site: Site, pau
     page = context.new_page()
     page.goto("/queue")
     expect(page.get_by_role("button", name="暂停队列")).to_be_visible()
-    expect(page.get_by_label("a.md 的优先级", exact=True)).to_be_visible()
+    expect(page.get_by_label("「a.md」的优先级", exact=True)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert Axe().run(page).response["violations"] == []
     context.close()
@@ -240,8 +240,8 @@ def test_the_queue_works_without_scripts(browser: Browser, site: Site, paused: s
     page = context.new_page()
     page.goto("/queue?base=handbook&state=queued")
     expect(row(page, "rope.md")).to_contain_text("This base is paused.")
-    expect(group(page, "Priority 5 · the usual one")).to_contain_text("rope.md")
+    expect(group(page, "Priority 5 · default")).to_contain_text("rope.md")
     page.get_by_role("combobox", name="Base").select_option("")
-    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("button", name="Apply filter").click()
     expect(page).to_have_url(re.compile("state=queued&base=$"))
     context.close()

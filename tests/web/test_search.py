@@ -50,29 +50,29 @@ def question(page: Page, asked: str) -> None:
     """Open the page for questions, and enter one."""
     page.goto(f"{PLACE}/ask")
     expect(page.get_by_role("button", name="Ask")).to_be_visible()
-    page.get_by_role("textbox", name="Question about handbook").fill(asked)
+    page.get_by_role("textbox", name="Ask a question about handbook").fill(asked)
 
 
 def test_hits_show_their_rank_in_each_channel_and_link_to_their_passage(page: Page, put: Put) -> None:
     put("light.md", LIGHT)
     put("ships.md", SHIPS)
     live(page, f"{PLACE}/search")
-    expect(page.get_by_text("Ask for words, names or a whole question")).to_be_visible()
+    expect(page.get_by_text("Search for words, names or a question")).to_be_visible()
     page.keyboard.type("ships in the harbour")
     page.keyboard.press("Enter")
-    hits = page.get_by_role("list", name="What was found").locator("> li")
+    hits = page.get_by_role("list", name="Search results").locator("> li")
     expect(hits).to_have_count(2)
     expect(hits.first).to_contain_text(re.compile(r"light\.md.*score \d\.\d{3} · generation 1", re.DOTALL))
     expect(hits.first.locator("mark")).to_have_text(["harbour"])
-    expect(hits.first.locator("[data-channel=fulltext]")).to_contain_text(re.compile(r"by words\d+\.\d{3} #1"))
-    expect(hits.first.locator("[data-channel=vector]")).to_have_attribute("title", re.compile(r"by meaning: score \d"))
-    expect(page.get_by_text(re.compile(r"2 found in [\d,]+ ms"))).to_be_visible()
+    expect(hits.first.locator("[data-channel=fulltext]")).to_contain_text(re.compile(r"Keyword\d+\.\d{3} #1"))
+    expect(hits.first.locator("[data-channel=vector]")).to_have_attribute("title", re.compile(r"Semantic: score \d"))
+    expect(page.get_by_text(re.compile(r"Results: 2 \([\d,]+ ms\)"))).to_be_visible()
     expect(page).to_have_url(re.compile(r"\?q=ships\+in\+the\+harbour"))
 
-    page.get_by_label("by meaning").uncheck()
+    page.get_by_label("Semantic").uncheck()
     expect(hits.first.locator("[data-channel=vector]")).to_have_count(0)
     expect(page).to_have_url(re.compile(r"channel=fulltext"))
-    graph = page.get_by_label("by names")
+    graph = page.get_by_label("Graph", exact=True)
     expect(graph).to_be_disabled()
     expect(graph).to_have_accessible_description(re.compile("does not have this index"))
 
@@ -87,7 +87,7 @@ def test_hits_show_their_rank_in_each_channel_and_link_to_their_passage(page: Pa
     page.go_back()
     expect(page.get_by_role("searchbox")).to_have_value("ships in the harbour")
     expect(hits.first).to_contain_text("light.md")
-    expect(page.get_by_label("by meaning")).not_to_be_checked()
+    expect(page.get_by_label("Semantic")).not_to_be_checked()
 
 
 def test_an_earlier_search_never_replaces_a_later_one(page: Page, put: Put) -> None:
@@ -101,7 +101,7 @@ def test_an_earlier_search_never_replaces_a_later_one(page: Page, put: Put) -> N
         box.press("Enter")
         box.fill("harbour")
         box.press("Enter")
-    expect(page.get_by_role("list", name="What was found")).to_contain_text("harbour")
+    expect(page.get_by_role("list", name="Search results")).to_contain_text("harbour")
     assert page.locator(".toast").count() == 0
 
 
@@ -111,33 +111,33 @@ def test_a_deleted_document_disappears_from_the_hits_and_search_can_be_repeated(
     first = put("light.md", LIGHT)
     put("ships.md", SHIPS)
     live(page, f"{PLACE}/search?q=ship")
-    hits = page.get_by_role("list", name="What was found").locator("> li")
+    hits = page.get_by_role("list", name="Search results").locator("> li")
     expect(hits).to_have_count(2)
     site.api.delete(f"/bases/handbook/documents/{first}").raise_for_status()
     expect(hits).to_have_count(1)
-    page.get_by_role("button", name="The base has changed since; search again").click()
-    expect(page.get_by_text(re.compile("1 found in"))).to_be_visible()
+    page.get_by_role("button", name="The base has changed. Search again").click()
+    expect(page.get_by_text(re.compile(r"Results: 1 \("))).to_be_visible()
 
 
 @pytest.mark.parametrize("look", [WITHOUT_SCRIPTS])
 def test_a_search_works_without_scripts(page: Page, site: Site, base: str) -> None:
     page.goto(f"{PLACE}/search?q=ship")
-    expect(page.get_by_text("Nothing in this base can be searched yet")).to_be_visible()
+    expect(page.get_by_text("No documents to search yet")).to_be_visible()
     site.put(base, "light.md", LIGHT)
     site.put(base, "notes.md", "# 笔记\n\n知识图谱用于检索。")
     page.goto(f"{PLACE}/search")
     page.get_by_role("searchbox").fill("知识图谱")
-    page.get_by_label("by meaning").uncheck()
+    page.get_by_label("Semantic").uncheck()
     page.get_by_role("button", name="Search").click()
-    hits = page.get_by_role("list", name="What was found").locator("> li")
+    hits = page.get_by_role("list", name="Search results").locator("> li")
     expect(hits).to_have_count(1)
     expect(hits.locator("mark")).to_have_text(["知识图谱"])
     hits.get_by_role("link").click()
     expect(page.locator("#text mark")).to_contain_text("知识图谱用于检索")
     page.goto(f"{PLACE}/search?q=zzqq&channel=fulltext")
-    expect(page.get_by_text("Nothing was found")).to_be_visible()
+    expect(page.get_by_text("No results")).to_be_visible()
     asking = site.api.get(f"{site.url}{PLACE}/ask", params={"q": "why"}).text
-    assert "An answer is streamed by a script. Without scripts, search" in asking
+    assert "Answers need JavaScript. Without it, search" in asking
 
 
 def test_script_and_server_highlight_the_same_words(page: Page, base: str) -> None:
@@ -156,21 +156,21 @@ def test_script_and_server_highlight_the_same_words(page: Page, base: str) -> No
 def test_an_answer_cites_passages_and_is_rendered_as_text(page: Page, put: Put) -> None:
     put("light.md", LIGHT)
     question(page, "Who writes down ships?")
-    page.get_by_label("Passages What words").check()
-    page.get_by_role("textbox", name="Question about handbook").press("Enter")
+    page.get_by_label("Passages Passages found by search.").check()
+    page.get_by_role("textbox", name="Ask a question about handbook").press("Enter")
     answer = page.locator("#answer")
-    expect(page.get_by_text("Answered by the language model from the passages")).to_be_visible()
+    expect(page.get_by_text("Answered by the language model from the cited passages.")).to_be_visible()
     expect(answer).to_contain_text("<b>Nobody</b> else does")
     expect(answer.locator("b")).to_have_count(0)
     cited = answer.get_by_role("link", name="Citation 1: light.md")
     expect(cited).to_have_count(2)
-    expect(page.get_by_text("Passages that were used: 1")).to_be_visible()
+    expect(page.get_by_text("Passages used: 1")).to_be_visible()
     expect(page).to_have_url(re.compile("mode=naive"))
 
     cited.first.click()
-    dialog = page.get_by_role("dialog", name="Passage of light.md")
+    dialog = page.get_by_role("dialog", name="Passage from light.md")
     expect(dialog.locator("mark")).to_contain_text("The keeper of the light")
-    dialog.get_by_role("link", name="Open in the document").click()
+    dialog.get_by_role("link", name="Open in document").click()
     expect(page.get_by_role("heading", name="light.md", level=1)).to_be_visible()
     expect(page.locator("#text mark")).to_contain_text("The keeper of the light")
 
@@ -178,7 +178,7 @@ def test_an_answer_cites_passages_and_is_rendered_as_text(page: Page, put: Put) 
 def test_an_answer_can_be_stopped_without_an_error_message(page: Page, put: Put, paid: PaidProvider) -> None:
     put("light.md", LIGHT)
     page.goto(f"{PLACE}/ask?q=Who+writes+down+ships")
-    box = page.get_by_role("textbox", name="Question about handbook")
+    box = page.get_by_role("textbox", name="Ask a question about handbook")
     expect(box).to_have_value("Who writes down ships")  # opening a link does not send the question
     expect(page.locator("#said")).to_be_hidden()
     paid.stall()
@@ -197,7 +197,7 @@ def test_an_unfinished_answer_is_marked_as_incomplete(page: Page, put: Put, paid
     question(page, "Who writes down each ship?")
     paid.next(UNFINISHED)
     page.get_by_role("button", name="Ask").click()
-    expect(page.get_by_text("The answer is not complete: the language model stopped early.")).to_be_visible()
+    expect(page.get_by_text("The answer is incomplete: the language model stopped early.")).to_be_visible()
 
 
 def test_without_a_language_model_the_best_passages_are_shown(page: Page, site: Site, put: Put) -> None:
@@ -205,7 +205,9 @@ def test_without_a_language_model_the_best_passages_are_shown(page: Page, site: 
     site.api.patch("/bases/handbook", json={"chat": "none"}).raise_for_status()
     question(page, "Who writes down ships?")
     page.get_by_role("button", name="Ask").click()
-    expect(page.get_by_text("No language model is set, so these are the best passages, not an answer.")).to_be_visible()
+    expect(
+        page.get_by_text("No language model is configured, so these are the best passages instead of an answer.")
+    ).to_be_visible()
     expect(page.locator("#citations")).to_contain_text("The keeper of the light writes down each ship")
 
 

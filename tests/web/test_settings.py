@@ -44,7 +44,7 @@ def row(page: Page, name: str) -> Locator:
 
 def test_a_base_can_be_created_and_a_duplicate_name_is_reported_in_the_form(page: Page, site: Site, base: str) -> None:
     page.goto("/settings")
-    page.get_by_role("button", name="New base").click()
+    page.get_by_role("button", name="Create base").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill(base)
     dialog.get_by_label("graph").check()
@@ -75,29 +75,29 @@ def test_saving_shows_the_rollout_and_writes_only_changed_settings(
 ) -> None:
     put("tides.md", TIDES)
     page.goto(PLACE)
-    page.get_by_label("Size of a chunk").fill("5")
+    page.get_by_label("Chunk size").fill("5")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#saved")).to_have_class(re.compile("trouble"))  # the error is shown beside the button
 
     with page.expect_response(re.compile(r"/bases/handbook/counts$")):  # the page loads the changed settings
         site.api.patch("/bases/handbook", json={"jobs_per_day": 500})  # a concurrent change by another user
-    expect(page.get_by_label("Jobs a day")).to_have_value("500")
-    expect(page.get_by_label("Size of a chunk")).to_have_value("5")  # the typed value stays
+    expect(page.get_by_label("Jobs per day")).to_have_value("500")
+    expect(page.get_by_label("Chunk size")).to_have_value("5")  # the typed value stays
     paid.stall()
-    page.get_by_label("Size of a chunk").fill("100")
-    page.get_by_label("Overlap of chunks").fill("10")
+    page.get_by_label("Chunk size").fill("100")
+    page.get_by_label("Chunk overlap").fill("10")
     page.get_by_role("checkbox", name="questions").check()
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#saved")).to_have_text("Saved.")
-    expect(page.locator("#rollout")).to_contain_text("1 are still being built. What they have is found meanwhile.")
-    expect(page.get_by_text("Not possible here: A language model writes the questions")).to_be_visible()
+    expect(page.locator("#saved")).to_have_text("Settings saved.")
+    expect(page.locator("#rollout")).to_contain_text("Documents left: 1. The current indexes stay searchable.")
+    expect(page.get_by_text("Not available: A language model writes the questions")).to_be_visible()
     paid.release()
     expect(page.locator("#rollout")).to_be_hidden()
     settings = site.api.get("/bases/handbook").json()["settings"]
     assert (settings["chunk_size"], settings["chunk_overlap"], settings["jobs_per_day"]) == (100, 10, 500)
     assert settings["missing_share"] == 0.05
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#saved")).to_have_text("Nothing was changed.")
+    expect(page.locator("#saved")).to_have_text("No changes to save.")
 
 
 def test_documents_still_being_built_are_shown_although_the_rollout_has_ended(
@@ -115,11 +115,11 @@ def test_documents_still_being_built_are_shown_although_the_rollout_has_ended(
 
     page.route("**/api/v1/bases/handbook", answer_late)
     paid.stall()
-    page.get_by_label("Size of a chunk").fill("100")
-    page.get_by_label("Overlap of chunks").fill("10")
+    page.get_by_label("Chunk size").fill("100")
+    page.get_by_label("Chunk overlap").fill("10")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#saved")).to_have_text("Saved.")
-    expect(page.locator("#rollout")).to_contain_text("1 are still being built.")
+    expect(page.locator("#saved")).to_have_text("Settings saved.")
+    expect(page.locator("#rollout")).to_contain_text("Documents left: 1.")
     paid.release()
     expect(page.locator("#rollout")).to_be_hidden()
 
@@ -130,11 +130,11 @@ def test_irreversible_actions_require_typing_the_name(page: Page, site: Site, pu
     page.get_by_role("button", name="Clear…").click()
     dialog = page.get_by_role("dialog")
     yes = dialog.get_by_role("button", name="Clear")
-    expect(dialog).to_contain_text("All 1 documents of handbook")
+    expect(dialog).to_contain_text("Delete all documents of handbook (1)?")
     expect(yes).to_have_attribute("aria-disabled", "true")
     dialog.get_by_role("textbox").fill("Handbook")
     dialog.get_by_role("textbox").press("Enter")
-    expect(dialog.get_by_role("alert")).to_have_text("Type the name first.")
+    expect(dialog.get_by_role("alert")).to_have_text("Type the name to confirm.")
     assert site.api.get("/bases/handbook/counts").json()["documents"] == 1
     dialog.get_by_role("textbox").fill("handbook")
     yes.click()
@@ -147,7 +147,7 @@ def test_irreversible_actions_require_typing_the_name(page: Page, site: Site, pu
     page.get_by_role("button", name="Delete…").click()
     dialog.get_by_role("textbox").fill("manual")
     dialog.get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("No base yet")).to_be_visible()
+    expect(page.get_by_text("No bases yet")).to_be_visible()
     assert site.api.get("/bases").json() == []
 
 
@@ -161,7 +161,7 @@ def test_a_failed_base_shows_its_reason_and_is_repaired(
     row(page, "handbook").get_by_role("button", name="Repair handbook").click()
     expect(page.locator(".toast.bad")).to_be_visible()  # the repair fails again
     page.goto(PLACE)
-    banner = page.get_by_role("alert").filter(has_text="Nothing can be indexed in this base")
+    banner = page.get_by_role("alert").filter(has_text="Nothing is indexed until you repair it")
     expect(banner).to_be_visible()
     paid.always(None)
     banner.get_by_role("button", name="Repair").click()
@@ -177,9 +177,9 @@ def test_a_document_of_a_failed_base_is_shown_without_its_chunks(
     place = f"/bases/handbook/documents/{document}"
     assert site.api.get(f"{place}/chunks").json()["code"] == "base_failed"
     page.goto(place)
-    expect(page.get_by_role("alert")).to_contain_text("Nothing can be indexed in this base until it is repaired.")
+    expect(page.get_by_role("alert")).to_contain_text("This base has failed. Nothing is indexed until you repair it.")
     expect(page.get_by_role("heading", name="rope.md", level=1)).to_be_visible()
-    expect(page.get_by_role("region", name="Text as it was read")).to_contain_text("Text number")
+    expect(page.get_by_role("region", name="Extracted text")).to_contain_text("Text number")
     chunks = page.get_by_role("list", name="Chunks").get_by_role("listitem")
     expect(chunks).to_have_count(0)
     expect(page.locator("#pager [data-field=shown]")).to_be_empty()  # the page shows no count of unlisted chunks
@@ -197,12 +197,12 @@ def test_a_connection_test_shows_its_duration_or_the_error(page: Page, paid: Pai
     test = panel.get_by_role("button", name="Test the connections of handbook")
     test.click()
     expect(panel.get_by_role("status")).to_contain_text(
-        re.compile(r"Embeds · 127\.0\.0\.1 · embedder.*answers after [\d,.]+ ms")
+        re.compile(r"Embedding model · 127\.0\.0\.1 · embedder.*responded in [\d,.]+ ms")
     )
-    expect(panel.get_by_role("status")).to_contain_text("No language model is asked")
+    expect(panel.get_by_role("status")).to_contain_text("Features that need a language model are not available.")
     paid.always(BAD_KEY)
     test.click()
-    expect(panel.locator("[data-ok=false]")).to_contain_text(re.compile("does not work: .*key", re.IGNORECASE))
+    expect(panel.locator("[data-ok=false]")).to_contain_text(re.compile("failed: .*key", re.IGNORECASE))
 
 
 def test_an_archive_can_be_exported_and_imported(
@@ -215,52 +215,52 @@ def test_an_archive_can_be_exported_and_imported(
     archive = tmp_path / "handbook.zip"
     download.value.save_as(archive)
     page.goto("/settings")
-    page.get_by_role("button", name="Import an archive").click()
+    page.get_by_role("button", name="Import archive").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Archive (").set_input_files(archive)
     dialog.get_by_role("button", name="Import").click()
     expect(dialog.get_by_role("alert")).to_contain_text("handbook")  # the name is taken; the form keeps its values
-    dialog.get_by_label("Name of the base").fill("copy")
+    dialog.get_by_label("Base name").fill("copy")
     dialog.get_by_role("button", name="Import").click()
-    expect(page.get_by_text("1 documents were imported into copy.")).to_be_visible()
+    expect(page.get_by_text("Documents imported into copy: 1")).to_be_visible()
     expect(row(page, "copy").locator("[data-field=documents]")).to_have_text("1")
     site.api.delete("/bases/copy")
 
 
 def test_a_webhook_can_be_created_disabled_and_removed_and_its_secret_is_shown_once(page: Page, site: Site) -> None:
     page.goto("/settings?tab=webhooks")
-    expect(page.get_by_text("No webhook yet")).to_be_visible()
-    page.get_by_role("button", name="New webhook").click()
+    expect(page.get_by_text("No webhooks yet")).to_be_visible()
+    page.get_by_role("button", name="Create webhook").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Address").fill("https://hooks.example.org/in")
+    dialog.get_by_label("URL").fill("https://hooks.example.org/in")
     dialog.get_by_label("cards.*").check()
-    dialog.get_by_label("Single types").fill("job.nonsense")
-    dialog.get_by_role("button", name="Create the webhook").click()
+    dialog.get_by_label("Other event types").fill("job.nonsense")
+    dialog.get_by_role("button", name="Create webhook").click()
     expect(dialog.get_by_role("alert")).to_contain_text("job.nonsense")
-    dialog.get_by_label("Single types").fill("queue.paused")
-    dialog.get_by_role("button", name="Create the webhook").click()
+    dialog.get_by_label("Other event types").fill("queue.paused")
+    dialog.get_by_role("button", name="Create webhook").click()
     first = dialog.get_by_label("Secret").input_value()
     assert first.startswith("whsec_")
     page.mouse.click(5, 5)  # a click outside does not close the dialog
     expect(dialog.get_by_label("Secret")).to_be_visible()
-    dialog.get_by_role("button", name="I have kept it").click()
+    dialog.get_by_role("button", name="I have saved it").click()
 
     hook = row(page, "https://hooks.example.org/in")
     expect(hook).to_contain_text("cards.*, queue.paused")
-    expect(hook.get_by_role("link", name="Deliveries")).to_have_attribute(
+    expect(hook.get_by_role("link", name="Show deliveries")).to_have_attribute(
         "href", re.compile(r"view=deliveries&webhook=\d+")
     )
     hook.get_by_role("button", name=re.compile("^Disable")).click()
-    expect(hook).to_contain_text("disabled somebody disabled it")
+    expect(hook).to_contain_text("disabled by a user")
     expect(hook.get_by_role("button", name=re.compile("^Enable"))).to_be_focused()
     hook.get_by_role("button", name=re.compile("^Enable")).click()
-    expect(hook).to_contain_text("sending")
-    hook.get_by_role("button", name=re.compile("^Replace the secret")).click()
-    dialog.get_by_role("button", name="Replace the secret").click()
+    expect(hook).to_contain_text("healthy")
+    hook.get_by_role("button", name=re.compile("^Replace secret")).click()
+    dialog.get_by_role("button", name="Replace secret").click()
     expect(dialog.get_by_label("Secret")).not_to_have_value(first)
-    dialog.get_by_role("button", name="I have kept it").click()
-    hook.get_by_role("button", name=re.compile("^Remove")).click()
-    dialog.get_by_role("button", name="Remove").click()
+    dialog.get_by_role("button", name="I have saved it").click()
+    hook.get_by_role("button", name=re.compile("^Delete")).click()
+    dialog.get_by_role("button", name="Delete").click()
     expect(hook).to_have_count(0)
     assert site.api.get("/webhooks").json() == []
 
@@ -275,11 +275,11 @@ def test_the_doctor_shows_and_repairs_its_findings(page: Page, site: Site) -> No
     expect(page.get_by_text("HOLDFAST_EMBEDDING_KEY")).to_have_count(0)
     page.get_by_role("button", name="Check now").click()
     expect(page.locator("#findings")).to_contain_text("1 files belong to no document")
-    page.get_by_role("button", name="Repair what can be").click()
+    page.get_by_role("button", name="Repair").click()
     expect(page.locator("#findings")).to_contain_text("1 of 1 repaired")
     assert not left.exists()
     page.get_by_role("button", name="Check now").click()
-    expect(page.locator("#verdict")).to_have_text("All is well: nothing is left over, and nothing is missing.")
+    expect(page.locator("#verdict")).to_have_text("No problems found.")
 
 
 def test_the_first_key_signs_in_this_browser_and_its_secret_is_shown_once(browser: Browser, tmp_path: Path) -> None:
@@ -287,18 +287,18 @@ def test_the_first_key_signs_in_this_browser_and_its_secret_is_shown_once(browse
     context = browser.new_context(base_url=site.url, locale="en-GB")
     page = context.new_page()
     page.goto("/settings?tab=keys")
-    page.get_by_role("button", name="New key").click()
+    page.get_by_role("button", name="Create key").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("From then on everybody needs one")
+    expect(dialog).to_contain_text("every browser, command and program needs a key")
     expect(dialog.get_by_label("Scope").locator("option")).to_have_text(["admin: everything"])
     dialog.get_by_label("Name").fill("first")
-    dialog.get_by_role("button", name="Create the key").click()
+    dialog.get_by_role("button", name="Create key").click()
     secret = dialog.get_by_label("Secret").input_value()
     page.keyboard.press("Escape")
-    expect(dialog).to_contain_text("it is told only this once")
+    expect(dialog).to_contain_text("It is shown only once.")
     assert site.api.get("/bases").status_code == 401
     assert site.api.get("/bases", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
-    dialog.get_by_role("button", name="I have kept it").click()
+    dialog.get_by_role("button", name="I have saved it").click()
     expect(row(page, "first")).to_contain_text("this browser")
     expect(row(page, "first")).to_contain_text(f"{secret[:11]}…")
     assert secret not in page.content()
@@ -323,7 +323,7 @@ def test_the_settings_are_readable_without_scripts_and_in_chinese(browser: Brows
     expect(page.get_by_label("分块大小")).to_have_value("512")
     # Without scripts nothing could be saved, so the field is disabled.
     expect(page.get_by_label("分块大小")).to_be_disabled()
-    expect(page.get_by_role("link", name="导出")).to_be_visible()
+    expect(page.get_by_role("link", name="导出", exact=True)).to_be_visible()
     context.close()
 
 

@@ -72,7 +72,9 @@ def test_a_key_opens_the_requested_page_and_signing_out_removes_access(page: Pag
     expect(field).to_be_focused()
     expect(field).to_have_attribute("type", "password")
     show_key(page, "hf_" + "x" * 43)
-    expect(page.get_by_role("alert")).to_have_text("This key is not known, was revoked or has expired.")
+    expect(page.get_by_role("alert")).to_have_text(
+        "This key is unknown, revoked or expired. Check it, or ask for a new one."
+    )
     expect(field).to_be_focused()
 
     sign_in(page, secret)
@@ -86,7 +88,7 @@ def test_a_key_opens_the_requested_page_and_signing_out_removes_access(page: Pag
     page.locator("input[type=file][multiple]").set_input_files([tide])
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="tide.md", exact=True))
     expect(row.get_by_text("ready", exact=True)).to_be_visible()
-    row.get_by_role("button", name=re.compile("^Index again")).click()
+    row.get_by_role("button", name=re.compile("^Reindex")).click()
     expect(page.locator(".toast").first).to_be_visible()
 
     page.locator("summary[aria-label*='Language']").click()
@@ -123,13 +125,13 @@ def test_the_redirect_target_is_restricted_to_paths_of_this_site() -> None:
 def test_a_revoked_key_is_sent_to_sign_in(page: Page, site: Site, secret: str) -> None:
     page.goto("/settings?tab=keys")
     sign_in(page, secret)
-    page.get_by_role("button", name="New key").click()
+    page.get_by_role("button", name="Create key").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name", exact=True).fill("mate")
     dialog.get_by_label("Scope").select_option("admin")
-    dialog.get_by_role("button", name="Create the key").click()
+    dialog.get_by_role("button", name="Create key").click()
     mate = dialog.get_by_label("Secret").input_value()
-    dialog.get_by_role("button", name="I have kept it").click()
+    dialog.get_by_role("button", name="I have saved it").click()
     row = page.get_by_role("row").filter(has_text="mate")
     expect(row.get_by_text("valid")).to_be_visible()
 
@@ -137,13 +139,13 @@ def test_a_revoked_key_is_sent_to_sign_in(page: Page, site: Site, secret: str) -
     theirs = other.new_page()
     theirs.goto("/settings?tab=bases")
     sign_in(theirs, mate)
-    expect(theirs.get_by_role("button", name="New base")).to_be_visible()
+    expect(theirs.get_by_role("button", name="Create base")).to_be_visible()
     row.get_by_role("button", name="Revoke mate").click()
     expect(dialog).to_contain_text("Revoke the key mate?")
     dialog.get_by_role("button", name="Revoke").click()
     expect(row.get_by_text("revoked", exact=True)).to_be_visible()
     expect(row.get_by_role("button", name=re.compile("Revoke mate"))).to_have_attribute("aria-disabled", "true")
-    theirs.get_by_role("button", name="New base").click()
+    theirs.get_by_role("button", name="Create base").click()
     theirs.get_by_role("dialog").get_by_label("Name").fill("theirs")
     theirs.get_by_role("dialog").get_by_role("button", name="Create").click()
     expect(theirs).to_have_url(re.compile("/signin"))
@@ -154,27 +156,29 @@ def test_each_tab_of_the_settings_explains_which_key_it_needs(page: Page, site: 
     reader = site.api.post("/keys", json={"name": "reader"}).json()["secret"]
     page.goto("/settings")
     sign_in(page, reader)
-    needs = page.get_by_text("needs a key with the scope admin; yours has read")
+    needs = page.get_by_text("need a key with the scope admin. The scope of your key is read.")
     for tab in ("bases", "providers", "keys", "webhooks", "server"):
         page.goto(f"/settings?tab={tab}")
         expect(needs.first).to_be_visible()
-        expect(page.locator("main").get_by_role("button", name=re.compile("New|Import|Check"))).to_have_count(0)
+        expect(page.locator("main").get_by_role("button", name=re.compile("Create|Import|Check"))).to_have_count(0)
     page.goto("/settings?tab=providers")
     expect(page.get_by_role("button", name=re.compile("^Test the connections of logbook"))).to_have_attribute(
         "aria-disabled", "true"
     )
     page.goto("/settings?base=logbook")
-    expect(page.get_by_label("Size of a chunk")).to_be_disabled()
+    expect(page.get_by_label("Chunk size")).to_be_disabled()
     expect(page.get_by_role("button", name=re.compile("Save|Delete|Clear"))).to_have_count(0)
     limited = {"name": "limited", "scope": "admin", "bases": ["logbook"]}
     keeper = site.api.post("/keys", json=limited).json()["secret"]
     page.context.add_cookies([{"name": "holdfast_key", "value": keeper, "url": site.url}])
     page.goto("/settings?tab=keys")
-    expect(page.get_by_text("needs an admin key for all of them; yours is limited to some")).to_be_visible()
+    expect(
+        page.get_by_text("needs an admin key for all of them. Your key is limited to certain bases.")
+    ).to_be_visible()
     page.goto("/settings?base=logbook")
-    page.get_by_label("Jobs a day").fill("40")
+    page.get_by_label("Jobs per day").fill("40")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#saved")).to_have_text("Saved.")
+    expect(page.locator("#saved")).to_have_text("Settings saved.")
 
 
 def test_without_scripts_the_sign_in_page_explains_that_it_needs_them(browser: Browser, site: Site) -> None:
@@ -182,6 +186,6 @@ def test_without_scripts_the_sign_in_page_explains_that_it_needs_them(browser: B
     page = context.new_page()
     page.goto("/settings")
     expect(page.locator("noscript .warn")).to_be_visible()
-    expect(page.locator("noscript .warn")).to_contain_text("登录需要脚本")
+    expect(page.locator("noscript .warn")).to_contain_text("登录需要 JavaScript")
     expect(page.get_by_label("密钥")).to_be_hidden()
     context.close()
