@@ -52,7 +52,7 @@ def test_a_failing_webhook_shows_its_state_everywhere(site: HttpSite) -> None:
     page = site.http.get(f"{site.address}/settings?tab=webhooks").text
     assert 'data-status="degraded">failing<' in page
     assert "Failed attempts in a row: 1" in page
-    assert f"{hook['waiting']} messages wait; next attempt:" in page
+    assert f"Waiting messages: {hook['waiting']}. Next attempt:" in page
     deliveries = site.http.get(f"{site.address}/activity?view=deliveries&webhook={hook['id']}").text
     assert "Failed attempts in a row: 1." in deliveries
 
