@@ -68,7 +68,7 @@ def test_every_reason_in_the_source_has_a_text() -> None:
     """Reasons that the source computes are not checked here."""
     calls = (node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Call))
     reasons = {
-        one.value.value
+        str(one.value.value)
         for call in calls
         if isinstance(call.func, ast.Name) and call.func.id in error_classes()
         for one in call.keywords
