@@ -169,6 +169,7 @@ def test_a_finding_has_a_code_a_place_a_count_examples_and_a_message(rig: Rig) -
     assert (finding.fixable, finding.fixed) == (True, 0)
     assert "7 chunks" in finding.sentence
     assert "vector of base 'shelf'" in finding.sentence
+    assert finding.params == {"count": "7", "base": "shelf", "kind": "vector"}
     assert load_catalogue().keys() >= {f"finding.{code}" for code in NOT_FIXABLE}
 
 
@@ -598,7 +599,7 @@ def test_a_job_with_a_wrong_count_is_corrected_and_ends_once(rig: Rig, wrong: in
     rig.put("whales.md", WHALES)
     change(rig, f"UPDATE jobs SET open = {wrong}")
     (told,) = rig.library.doctor.check()
-    assert (told.code, told.examples) == ("job_differs", [f"job-1 counts {wrong} and has 4"])
+    assert (told.code, told.examples) == ("job_differs", [f"job-1 counts {wrong} open slots and has 4"])
     assert [one.fixed for one in rig.library.doctor.check(fix=True)] == [1]
     assert read(rig, "SELECT open FROM jobs") == [(4,)]
     rig.work()
@@ -637,12 +638,12 @@ def test_work_that_no_worker_claims_is_reported_as_not_fixable(rig: Rig, clock: 
     clock.advance(timedelta(minutes=10))
     (told,) = rig.library.doctor.check(fix=True)
     assert (told.code, told.count, told.fixed, told.fixable) == ("nobody_works", 1, 0, False)
-    assert "No worker was seen" in told.examples[0]
+    assert "No worker has claimed anything since" in told.examples[0]
     rig.store.claim_next(("content",), "lost", 1)
     assert found(rig) == {}
     clock.advance(timedelta(minutes=10))
     (told,) = rig.library.doctor.check()
-    assert "lost worked on it until" in told.examples[0]
+    assert "The lease of lost expired at" in told.examples[0]
     rig.work()
     assert found(rig) == {}
 

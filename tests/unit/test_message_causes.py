@@ -1,12 +1,15 @@
-"""An error that another problem caused contains the text of that problem, in every language."""
+"""The reason and the cause in a message are texts of the catalogue, so that they exist in every language."""
 
 from __future__ import annotations
+
+import ast
 
 from holdfast.engine.problems import Problem
 from holdfast.engine.slot import Fault
 from holdfast.errors import RESTORING, BaseFailed, Permanent
-from holdfast.messages import translations_for
+from holdfast.messages import load_catalogue, translations_for
 from holdfast.web.render import Formatter
+from tests.support.message_sites import error_classes, trees
 
 CHINESE = translations_for("zh")
 
@@ -59,3 +62,17 @@ def test_a_base_that_is_being_restored_has_a_message_without_the_advice_to_repai
 def test_the_base_of_an_error_replaces_a_parameter_of_its_cause() -> None:
     error = BaseFailed("shelf", Fault("daily_quota", {"base": "another"}))
     assert "another" not in str(error)
+
+
+def test_every_reason_in_the_source_has_a_text() -> None:
+    """Reasons that the source computes are not checked here."""
+    calls = (node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Call))
+    reasons = {
+        str(one.value.value)
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id in error_classes()
+        for one in call.keywords
+        if one.arg == "why" and isinstance(one.value, ast.Constant)
+    }
+    assert len(reasons) > 15
+    assert [reason for reason in reasons if f"why.{reason}" not in load_catalogue()] == []

@@ -111,8 +111,8 @@ class Doctor:
             names = {str(id_): name for id_, name in tx.run(sql.SELECT_BASE_NAMES)}
 
         def locate(base: str, kind: str = "") -> Place:
-            name = names.get(base, base)
-            return Place(f"{kind} of base {name!r}" if kind else f"base {name!r}", name, kind)
+            label = f"base {names[base]!r}" if base in names else f"base {base}"  # guarded work has no base
+            return Place(f"{kind} of {label}" if kind else label, names.get(base, base), kind)
 
         return locate
 
