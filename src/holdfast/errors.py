@@ -308,7 +308,7 @@ class StaleLease(HoldfastError):
     def __init__(self, verb: str, tickets: Sequence[Ticket]) -> None:
         self.verb = verb
         self.tickets = tuple(tickets)
-        super().__init__(verb=verb, slots=", ".join(str(ticket) for ticket in self.tickets))
+        super().__init__(verb=verb, slots=", ".join(str(ticket.key) for ticket in self.tickets))
 
 
 class StoreError(HoldfastError):

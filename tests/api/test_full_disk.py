@@ -199,7 +199,9 @@ def test_an_upload_of_many_files_reports_how_many_were_added_before_the_disk_was
     with full_disk():
         answer = site.http.post(DOCUMENTS, files=[*files, ("file", ("large.txt", b"x" * FITS_IN_MEMORY))])
     assert answer.status_code == 507
-    assert "The first 100 items of this request were processed" in problem(answer)["detail"]
+    detail = problem(answer)["detail"]
+    assert "The first 100 items of this request were processed" in detail
+    assert "Free some space for '" in detail
     assert written(site)[1] == 100
 
 

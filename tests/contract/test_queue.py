@@ -1116,14 +1116,14 @@ def test_the_total_of_a_list_is_counted_only_up_to_a_limit(shelf: SqlStore, monk
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
-        ({"size": 0}, "job_page_size"),
-        ({"size": 501}, "job_page_size"),
-        ({"page": 0}, "job_page_number"),
-        ({"page": 2**70}, "job_page_number"),
-        ({"cursor": "nonsense"}, "job_cursor_unknown"),
-        ({"cursor": "active/1/2"}, "job_cursor_unknown"),
-        ({"cursor": f"ended/{2**70}/x"}, "job_cursor_unknown"),
-        ({"cursor": "ended/-1/x"}, "job_cursor_unknown"),
+        ({"size": 0}, "bad_page"),
+        ({"size": 501}, "bad_page"),
+        ({"page": 0}, "bad_page"),
+        ({"page": 2**70}, "bad_page"),
+        ({"cursor": "nonsense"}, "bad_cursor"),
+        ({"cursor": "active/1/2"}, "bad_cursor"),
+        ({"cursor": f"ended/{2**70}/x"}, "bad_cursor"),
+        ({"cursor": "ended/-1/x"}, "bad_cursor"),
         ({"filter_": JobFilter(states=frozenset({"ready", "failed"}))}, "job_state_unknown"),
     ],
 )

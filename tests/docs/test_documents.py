@@ -15,6 +15,7 @@ from holdfast.api.bases import BaseSettingsBody
 from holdfast.catalog.repository import BaseSettings
 from holdfast.engine.admission import ADMISSION_RULES
 from holdfast.engine.states import TRANSITIONS, SlotState
+from holdfast.messages import translations_for
 from holdfast.settings import ENV_PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,11 +63,13 @@ def test_every_reason_for_a_rejection_is_documented() -> None:
             assert f"`{row.reason}`" in text
 
 
-def test_every_setting_is_documented_with_its_default() -> None:
-    told = {name: default for name, default, _ in rows((ROOT / "docs/settings.md").read_text(), 3)[2:]}
-    assert set(told) == {ENV_PREFIX + field.name.upper() for field in fields(Settings)}
-    read = Settings.from_environment(told)
-    assert read == Settings()
+def test_every_setting_is_documented_with_its_default_and_the_meaning_in_the_catalogue() -> None:
+    table = rows((ROOT / "docs/settings.md").read_text(), 3)[2:]
+    english = translations_for("en").texts
+    assert {name: meaning for name, _, meaning in table} == {
+        ENV_PREFIX + field.name.upper(): english[f"setting.{field.name}"].replace("`", "") for field in fields(Settings)
+    }
+    assert Settings.from_environment({name: default for name, default, _ in table}) == Settings()
 
 
 def test_every_setting_of_a_base_is_documented_and_can_be_set_by_http() -> None:

@@ -785,6 +785,12 @@ HOSTILE: list[tuple[str, Callable[[dict[str, bytes]], Any], str, str]] = [
         "\"9\" is not a value of the setting 'chunk_size'",
     ),
     (
+        "a budget in words",
+        manifest(lambda m: m["base"]["settings"].update(budget_tokens="plenty")),
+        "archive_setting",
+        "\"plenty\" is not a value of the setting 'budget_tokens'",
+    ),
+    (
         "languages that are no words",
         manifest(lambda m: m["base"]["settings"].update(languages=[["de"]])),
         "archive_field",

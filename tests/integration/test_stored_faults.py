@@ -68,8 +68,13 @@ def no_result(_: Task) -> BuildResult | None:
             Fault("disk_full", {"place": "TMPDIR"}),
             ("The disk is full. Nothing was written. Free some space for 'TMPDIR', then try again.", "「TMPDIR」"),
         ),
+        (
+            raises(StoreFull("disk_full_partway", done=100, place="TMPDIR")),
+            Fault("disk_full", {"done": "100", "place": "TMPDIR"}),
+            ("The disk is full. Nothing was written. Free some space for 'TMPDIR', then try again.", "「TMPDIR」"),
+        ),
     ],
-    ids=["no_result", "unexpected", "disk_full"],
+    ids=["no_result", "unexpected", "disk_full", "disk_full_partway"],
 )
 def test_a_failed_attempt_stores_a_code_with_parameters(
     store: SqlStore,

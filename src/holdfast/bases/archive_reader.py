@@ -272,7 +272,7 @@ def _settings(values: dict[str, Any]) -> BaseSettings:
     known = {name: value for name, value in values.items() if name in usual}
     for name, value in known.items():
         like = usual[name]
-        fits = (int, str, type(None)) if like is None else (int, float) if isinstance(like, float) else (type(like),)
+        fits = (int, type(None)) if like is None else (int, float) if isinstance(like, float) else (type(like),)
         if type(value) not in fits:
             raise BadArchive("archive_setting", setting=name, value=json.dumps(value)[:100])
         texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []

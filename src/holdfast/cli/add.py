@@ -106,7 +106,7 @@ class AddRequest:
             raise BadRequest("web_option_without_address")
         for word in self.files:
             if word != "-" and not Path(word).is_file():
-                raise BadRequest("argument_not_a_file", path=word)
+                raise BadRequest("no_such_file", path=word)
 
     def submit(self, library: Holdfast, base: str, terms: dict[str, Any]) -> list[Reply]:
         from holdfast.service.documents import File  # noqa: PLC0415 - slow to load

@@ -55,7 +55,7 @@ def import_base(
         holdfast import handbook.zip --name handbook-copy
     """
     if not file.is_file():
-        raise BadRequest("argument_not_a_file", path=file)
+        raise BadRequest("no_such_file", path=file)
     with context.open(work=not no_wait) as library:
         done = library.archives.restore(file, name=name)
         paid = f" and {format_count(done.memos, 'stored answer')}" if done.memos else ""

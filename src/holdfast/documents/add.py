@@ -94,7 +94,7 @@ class DocumentAdder:
             except StoreFull as error:
                 if not replies:
                     raise
-                raise StoreFull("disk_full_partway", done=len(replies)) from error
+                raise StoreFull("disk_full_partway", done=len(replies), place=error.params["place"]) from error
         return replies
 
     def put(self, base: Base, uploads: Iterable[Upload], *, requester: str = "", priority: int = 5) -> list[ItemReply]:

@@ -152,9 +152,6 @@ class Ticket(NamedTuple):
     source: int | None  # fence of the content build to read, from the slot it needs
     built: int  # the generation that is served now
 
-    def __str__(self) -> str:
-        return f"{self.key} generation {self.generation} fence {self.fence}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:

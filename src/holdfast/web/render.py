@@ -198,9 +198,14 @@ class Formatter:
         return fill_placeholders(text, {**values, "message": problem.message})
 
     def explain_code(self, code: str) -> str:
-        """Explain an error of which only the code is known, such as the result of a job; "…" replaces parameters."""
-        text = self._translations.get(f"problem.{code}", "{message}")
-        return fill_placeholders(text, {"message": code.replace("_", " ")})
+        """Explain an error of which only the code is known, such as the result of a job.
+
+        A text with parameters would have gaps, so the reader is sent to the document, which has the whole text.
+        """
+        text = self._translations.get(f"problem.{code}", "")
+        if text and "{" not in text:
+            return text
+        return self._translations("error.see_document", code=code.replace("_", " "))
 
     def _translate_parameter(self, name: str, value: str) -> str:
         section = TRANSLATED_PARAMETERS.get(name)

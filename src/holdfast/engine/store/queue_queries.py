@@ -47,11 +47,9 @@ class QueueQueryStore(StoreBase):
 
         A job that ends between two reads may be on both pages: first among the active jobs, then among the ended ones.
         """
-        if not 1 <= size <= LARGEST_PAGE:
-            raise BadRequest("job_page_size", size=size, largest=LARGEST_PAGE)
         offset = (page - 1) * size
-        if not 0 <= offset < MAX_COUNT:
-            raise BadRequest("job_page_number", page=page, reachable=MAX_COUNT)
+        if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_COUNT:
+            raise BadRequest("bad_page", page=page, size=size, largest=LARGEST_PAGE, reach=MAX_COUNT)
         with self.database.reading() as tx:
             query = _JobQuery(tx, filter_)
             active, ended = query.count(active=True), query.count(active=False)
@@ -249,7 +247,7 @@ def _parse_cursor(cursor: str) -> dict[str, Any]:
             return {"at": _number(at), "id": make_storable(id_)}
     except ValueError:
         pass
-    raise BadRequest("job_cursor_unknown")
+    raise BadRequest("bad_cursor", cursor=cursor)
 
 
 def _number(text: str) -> int:

@@ -46,10 +46,14 @@ export function explainProblem(problem, prefix = "problem") {
 }
 
 /**
- * Explain an error of which only the code is known, such as the result of a job; "…" replaces parameters.
+ * Explain an error of which only the code is known, such as the result of a job.
+ * A text with parameters would have gaps, so the reader is sent to the document, which has the whole text.
  * @param {string} code
  */
-export const explainCode = (code) => (texts[`problem.${code}`] ?? "{message}").replace(/\{(\w+)\}/g, (_, name) => (name === "message" ? code.replaceAll("_", " ") : "…"));
+export function explainCode(code) {
+  const text = texts[`problem.${code}`] ?? "";
+  return text && !text.includes("{") ? text : t("error.see_document", { code: code.replaceAll("_", " ") });
+}
 
 /** @param {Reply} reply */
 export const explainReply = (reply) => (`reply.${reply.reason}` in texts ? explainProblem({ code: reply.reason, message: reply.message, params: { status: t(`status.${reply.status}`) } }, "reply") : t("done.accepted"));
@@ -96,7 +100,7 @@ export function formatDuration(seconds) {
   /** @type {[string, number][]} */
   const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
   const [unit, length] = units.find(([, one]) => seconds >= 2 * one) ?? ["second", 1];
-  return new Intl.NumberFormat(locale, { style: "unit", unit, unitDisplay: unit === "byte" ? "narrow" : "short", maximumFractionDigits: seconds < 10 ? 1 : 0 }).format(seconds / length);
+  return new Intl.NumberFormat(locale, { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: seconds < 10 ? 1 : 0 }).format(seconds / length);
 }
 
 /** @param {string | null} at */
