@@ -980,7 +980,7 @@ def test_stale_writes_of_a_batch_are_refused_and_counted_and_the_others_written(
         write[verb]()
     assert stale.value.tickets == (tickets["b"], tickets["d"])
     assert stale.value.verb == ("failed" if verb == "postponed" else verb)
-    assert "shelf/b/cards generation" in str(stale.value)
+    assert "shelf/b/cards, shelf/d/cards:" in str(stale.value)
     assert refused(books) == {stale.value.verb: 2}
     assert {name: books.slot("shelf", name, "cards") for name in "bd"} == taken
     if verb == "forgotten":
