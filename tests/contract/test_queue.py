@@ -1109,7 +1109,7 @@ def test_the_total_of_a_list_is_counted_only_up_to_a_limit(shelf: SqlStore, monk
     monkeypatch.setattr(listing, "MAX_COUNT", 4)
     page = shelf.list_jobs(size=3)
     assert (page.total, page.total_is_exact) == (8, False)
-    with pytest.raises(BadRequest, match=r"Page 3 .* after the first 4 jobs.*Use the cursor"):
+    with pytest.raises(BadRequest, match=r"Page 3 .* end at row 4.*Use the cursor"):
         shelf.list_jobs(page=3, size=3)
 
 
