@@ -72,8 +72,8 @@ def test_the_reading_view_of_another_file_names_the_file_and_the_next_step(site:
 def test_an_error_of_which_only_the_code_is_known_has_a_sentence_without_gaps() -> None:
     formatter = Formatter(translations_for("en"))
     assert formatter.explain_code("unreadable").startswith("The file is damaged")
-    assert formatter.explain_code("unknown_key") == "Open the document for details (unknown key)."  # has parameters
-    assert formatter.explain_code("plot_missing") == "Open the document for details (plot missing)."  # of a plug-in
+    assert formatter.explain_code("unknown_key") == "Open the document for details."  # has parameters
+    assert formatter.explain_code("plot_missing") == "plot missing"  # of a plug-in
 
 
 def test_a_page_for_another_host_names_no_base(site: HttpSite) -> None:

@@ -202,10 +202,8 @@ class Formatter:
 
         A text with parameters would have gaps, so the reader is sent to the document, which has the whole text.
         """
-        text = self._translations.get(f"problem.{code}", "")
-        if text and "{" not in text:
-            return text
-        return self._translations("error.see_document", code=code.replace("_", " "))
+        text = self._translations.get(f"problem.{code}", code.replace("_", " "))
+        return self._translations("error.see_document") if "{" in text else text
 
     def _translate_parameter(self, name: str, value: str) -> str:
         section = TRANSLATED_PARAMETERS.get(name)

@@ -51,8 +51,8 @@ export function explainProblem(problem, prefix = "problem") {
  * @param {string} code
  */
 export function explainCode(code) {
-  const text = texts[`problem.${code}`] ?? "";
-  return text && !text.includes("{") ? text : t("error.see_document", { code: code.replaceAll("_", " ") });
+  const text = texts[`problem.${code}`] ?? code.replaceAll("_", " ");
+  return text.includes("{") ? t("error.see_document") : text;
 }
 
 /** @param {Reply} reply */
