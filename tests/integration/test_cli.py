@@ -376,7 +376,7 @@ def test_an_unknown_name_or_id_ends_with_exit_code_3(typed: Typed) -> None:
     [
         (("add",), "names nothing to add"),
         (("add", "."), "Sync the folder instead: holdfast sync ."),
-        (("add", "no-such-file"), "'no-such-file' does not exist"),
+        (("add", "no-such-file"), "No file at 'no-such-file'"),
         (("retry",), "use --all"),
         (("rm", 1, "--all", "--yes"), "Names, --all and filters cannot be combined."),
         (("rm", "--all", "--state", "failed", "--yes"), "Names, --all and filters cannot be combined."),
