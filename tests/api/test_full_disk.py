@@ -202,6 +202,7 @@ def test_an_upload_of_many_files_reports_how_many_were_added_before_the_disk_was
     detail = problem(answer)["detail"]
     assert "The first 100 items of this request were processed" in detail
     assert "Free some space for '" in detail
+    assert "…" not in detail, "the place is named"
     assert written(site)[1] == 100
 
 
