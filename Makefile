@@ -78,7 +78,7 @@ browser: ## Install Chromium for the tests of the page, where it is missing and 
 	  echo "Chromium could not be installed here: the tests of the page are left out, and with CI=true they fail."; }
 
 screenshots: setup browser ## Photograph every page, light and dark, wide and narrow, for the README
-	$(BIN)/python -m tests.web.screenshots $(LOCALE) $(TO)
+	$(BIN)/python -m tests.web.screenshots $(or $(LOCALE),en-GB) $(TO)
 
 sim: setup ## Simulate faults: make sim SEEDS=2000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

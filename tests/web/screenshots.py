@@ -27,8 +27,9 @@ def main(locale: str = LOCALE, folder: str = "") -> int:
     if path is None:
         print("There is no Chromium; `make browser` installs it where it can.", file=sys.stderr)  # noqa: T201
         return 1
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
+    if not folder:
+        shutil.rmtree(TARGET, ignore_errors=True)  # pages that no longer exist
+    target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         site = Site(Path(scratch) / "home")
         try:
