@@ -10,7 +10,7 @@ TYPESCRIPT := 7.0.2
 
 unexport PYTHONDONTWRITEBYTECODE # dozens of processes would each compile the same modules again
 
-.PHONY: help setup serve test proof check scripts browser screenshots bench eval read sim mutants constraints clean
+.PHONY: help setup serve test proof check scripts browser broker pooler screenshots bench eval read sim mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,10 +37,10 @@ endef
 serve: $(SERVABLE) ## Serve the page and the API, with workers, on this machine: make serve PORT=7340
 	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) exec $(BIN)/holdfast serve
 
-test: setup scripts browser ## Before a commit: check, simulate 300 runs, test everything once
+test: setup scripts browser broker pooler ## Before a commit: check, simulate 300 runs, test everything once
 	@$(FRESH) before-commit
 
-proof: setup browser ## After make test: simulate 2,000 runs, test on every database, with every server and browser size
+proof: setup browser broker pooler ## After make test: simulate 2,000 runs, test on every database, with every server and browser size
 	@$(FRESH) rest-of-the-proof
 
 # Both run with an empty temporary folder and HOME. Every test is in one of the two: tests/support/selection.py decides.
@@ -76,6 +76,18 @@ browser: ## Install Chromium for the tests of the page, where it is missing and 
 	  echo "Installing Chromium for the tests of the page."; \
 	  { apt-get update && apt-get install --yes --no-install-recommends chromium-headless-shell; } > /dev/null 2>&1 || \
 	  echo "Chromium could not be installed here: the tests of the page are left out, and with CI=true they fail."; }
+
+broker: setup ## Unpack Debian's RabbitMQ for the tests, where it is missing and that is possible
+	@test -d $(VENV)/rabbitmq || { \
+	  echo "Unpacking RabbitMQ for the tests."; \
+	  $(BIN)/python -m tests.support.rabbitmq_package $(VENV)/rabbitmq > /dev/null 2>&1 || \
+	  echo "RabbitMQ could not be downloaded here: its tests are left out, and with CI=true they fail."; }
+
+pooler: setup ## Unpack Debian's pgbouncer for the tests, where it is missing and that is possible
+	@test -d $(VENV)/pgbouncer || { \
+	  echo "Unpacking pgbouncer for the tests."; \
+	  $(BIN)/python -m tests.support.pgbouncer_package $(VENV)/pgbouncer > /dev/null 2>&1 || \
+	  echo "pgbouncer could not be downloaded here: its tests are left out, and with CI=true they fail."; }
 
 screenshots: setup browser ## Photograph every page, light and dark, wide and narrow, for the README
 	$(BIN)/python -m tests.web.screenshots $(or $(LOCALE),en-GB) $(TO)

@@ -6,7 +6,7 @@ import json
 import sys
 from statistics import median
 
-from bench import deleting, indexing, searching, serving, starting, syncing
+from bench import bulk, deleting, indexing, machines, scale, searching, serving, starting, syncing, writes
 from bench.crowd import PROCESSES, THREADS, measure_crowd
 from bench.floor import measure_floor
 from bench.ours import measure_batches, measure_one_by_one
@@ -71,10 +71,14 @@ def main() -> int:
 
     indexed = indexing.report(goals)
     deleted = deleting.report(goals)
+    bulked = bulk.report(goals)
+    distributed = machines.report(goals)
     searched = searching.report(goals)
     synced = syncing.report(goals)
     served = serving.report()
     started = starting.report(goals)
+    scaled = scale.report(goals)
+    written = writes.report(goals)
 
     for goal, reached in goals.items():
         print(f"  {'reached' if reached else 'MISSED '}  {goal}")
@@ -89,10 +93,14 @@ def main() -> int:
                 "crowd_errors": crowd.errors,
                 "indexing": indexed,
                 "deleting": deleted,
+                "bulk": bulked,
+                "machines": distributed,
                 "searching": searched,
                 "syncing": synced,
                 "serving": served,
                 "starting": started,
+                "scale": scaled,
+                "writes": written,
                 "reached": sum(goals.values()),
                 "goals": len(goals),
             }

@@ -16,7 +16,7 @@ from holdfast.engine.rules import Rules
 from holdfast.engine.store.factory import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.engine.slot import Ring
 
@@ -44,14 +44,16 @@ NEEDY = (
 class Counting:
     """Takes every ring and counts it."""
 
+    needs_rings = True
+
     def __init__(self) -> None:
         self.rings = 0
 
     def start(self, crew: object) -> None:
         """Nothing to start."""
 
-    def room(self, kind: str) -> int:  # noqa: ARG002
-        return 100
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:  # noqa: ARG002
+        return 100 - outstanding()
 
     def carry(self, rings: Sequence[Ring]) -> None:
         self.rings += len(rings)

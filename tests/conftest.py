@@ -13,16 +13,27 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from holdfast.clock import SystemClock
+from holdfast.db.connection_options import ConnectionOptions
 from holdfast.engine.rules import Rules
 from holdfast.engine.store.factory import open_store
 from tests.support.clock import FakeClock
 from tests.support.databases import Databases
+from tests.support.object_storage import ObjectStorage
 from tests.support.selection import in_proof
-from tests.support.servers import Postgres, Valkey
+from tests.support.servers import (
+    PgBouncer,
+    Postgres,
+    RabbitMQ,
+    SeaweedFS,
+    ServerError,
+    Valkey,
+    pgbouncer_folder,
+    rabbitmq_folder,
+)
 from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from holdfast.engine.store.sql_store import SqlStore
@@ -63,10 +74,52 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
         yield server
 
 
+def _require_unpacked(find: Callable[[], Path]) -> None:
+    """Skip the test if a server from Debian is not here; with CI=true that is an error."""
+    try:
+        find()
+    except ServerError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PgBouncer]:
+    """A real pgbouncer in front of PostgreSQL, in transaction mode, with three server connections."""
+    _require_unpacked(pgbouncer_folder)
+    with PgBouncer(tmp_path_factory.mktemp("pgbouncer"), postgres) as server:
+        yield server
+
+
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
     """A real Valkey from the dev extra. Each module has its own and may stop, pause and restart it."""
     with Valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """A real S3 server from the dev extra. Each test creates its own buckets."""
+    with SeaweedFS(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> ObjectStorage:
+    """The S3 server, with the credentials of its user in the environment of this process."""
+    storage = ObjectStorage(seaweedfs)
+    for name, value in storage.environment().items():
+        monkeypatch.setenv(name, value)
+    return storage
+
+
+@pytest.fixture(scope="module")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    """Debian's RabbitMQ. Each module has its own and may stop and restart it."""
+    _require_unpacked(rabbitmq_folder)
+    with RabbitMQ(tmp_path_factory.mktemp("rabbitmq")) as server:
         yield server
 
 
@@ -117,6 +170,17 @@ def postgres_url(postgres: Postgres, request: pytest.FixtureRequest, *, empty: b
         name = databases.lend()
         yield postgres.address(name)
         databases.take_back(name)
+
+
+@pytest.fixture
+def pooled_url(postgres_url: str, pgbouncer: PgBouncer) -> str:
+    """The address of a new database behind pgbouncer."""
+    return pgbouncer.address(postgres_url.rsplit("/", 1)[1])
+
+
+@pytest.fixture
+def pooler_options(postgres_url: str) -> ConnectionOptions:
+    return ConnectionOptions(pooler="transaction", direct=postgres_url)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

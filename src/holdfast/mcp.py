@@ -120,11 +120,20 @@ class McpTools:
         self._library = library
 
     def list_bases(self, context: Context[Any, Any]) -> list[dict[str, Any]]:
-        """List the bases: collections of documents that are searched together."""
+        """List the bases: collections of documents that are searched together.
+
+        If `documents_is_exact` is false, the base has at least as many documents.
+        """
         service = self._service_for(context)
+        bases = [(base, service.bases.counts(base.name)) for base in service.bases.list()]
         return [
-            {"name": base.name, "status": base.status, "documents": service.bases.counts(base.name).documents}
-            for base in service.bases.list()
+            {
+                "name": base.name,
+                "status": base.status,
+                "documents": counts.documents,
+                "documents_is_exact": not counts.more,
+            }
+            for base, counts in bases
         ]
 
     def search(self, base: str, query: str, context: Context[Any, Any], limit: int = 5) -> dict[str, Any]:

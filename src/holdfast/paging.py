@@ -11,14 +11,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_COUNT = 10_000  # a list counts no further: a base may have millions of documents
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """One page of a list. Pass `next_cursor` to get the next page. `total` counts the whole list, if requested."""
+    """One page of a list. Pass `next_cursor` to get the next page.
+
+    `total` counts the whole list, if the operation counts. If `total_is_exact` is false, there are at least so many.
+    """
 
     items: list[T]
     next_cursor: str | None = None
     total: int | None = None
+    total_is_exact: bool = True
 
 
 def read_all_pages(read: Callable[[str | None], Page[T]]) -> Iterator[T]:

@@ -1,7 +1,8 @@
-"""All settings, read once from the environment.
+"""All settings, read once from the environment and from the TOML file that `HOLDFAST_CONFIG` names.
 
-Each field is an environment variable: `lease` is `HOLDFAST_LEASE`. Durations are written as seconds or with a unit:
-`90`, `30s`, `45m`, `6h`, `30d`. Contradictory settings are refused before anything starts.
+Each field is an environment variable: `lease` is `HOLDFAST_LEASE`, and `lease` in the file. The environment wins.
+Durations are written as seconds or with a unit: `90`, `30s`, `45m`, `6h`, `30d`. Contradictory settings are refused
+before anything starts.
 
     settings = Settings.from_environment()
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import tomllib
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
@@ -24,11 +26,17 @@ from holdfast.url_secrets import MASK, mask_secrets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.db import ConnectionOptions
+
 ENV_PREFIX = "HOLDFAST_"
+CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"  # the path of the TOML file
+FROM_DEFAULT, FROM_ENVIRONMENT = "default", "environment"
 DATABASE_FILE, DATA_FOLDER = "holdfast.db", "files"  # in the home folder
 KEY_MODES = ("auto", "on")
+POOLERS = ("", "transaction")
 LOG_LEVELS = ("", "debug", "info", "warning")
 POSITIVE_DURATIONS = (
+    "drain",
     "heartbeat",
     "stall",
     "overtaken",
@@ -37,6 +45,8 @@ POSITIVE_DURATIONS = (
     "backoff",
     "lock_held_delay",
     "retention",
+    "database_wait",
+    "database_connect",
 )
 POSITIVE_COUNTS = (
     "workers",
@@ -47,12 +57,22 @@ POSITIVE_COUNTS = (
     "upload_limit",
     "streams",
     "streams_per_key",
+    "database_pool",
 )
+COUNTS_FROM_ZERO = ("compact_limit", "database_overflow")
 UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MAX_DURATION = timedelta(days=36_500)  # a hundred years, so that times fit into the database
 MAX_PORT = 2**16 - 1
 EXAMPLE_NUMBER = 0.5
 DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+
+
+class GivenValue(NamedTuple):
+    """A value that somebody has set."""
+
+    text: str
+    origin: str  # `FROM_ENVIRONMENT`, or the path of the file
+    shown_name: str  # in messages
 
 
 class DescribedSetting(NamedTuple):
@@ -66,12 +86,28 @@ class DescribedSetting(NamedTuple):
 class Settings:
     """Each setting with its default. The catalogue has their meanings. Invalid values raise `BadSettings`."""
 
+    config: str = ""
+    production: bool = False
     home: str = ""
     database: str = ""
     data: str = ""
+    s3_endpoint: str = ""
     scheduler: str = "embedded"
+    broker: str = ""
+    queue_prefix: str = "holdfast"
     workers: int = 2
     claim_batch: int = 100
+
+    database_pool: int = 8
+    database_overflow: int = 32
+    database_wait: timedelta = timedelta(seconds=30)
+    database_connect: timedelta = timedelta(seconds=10)
+    database_lock: timedelta = timedelta(seconds=30)
+    database_idle: timedelta = timedelta(seconds=60)
+    database_statement: timedelta = timedelta()
+    database_retry: timedelta = timedelta(seconds=10)
+    database_pooler: str = ""
+    database_direct: str = ""
 
     lease: timedelta = timedelta(seconds=120)
     heartbeat: timedelta = timedelta(seconds=30)
@@ -97,6 +133,8 @@ class Settings:
     key: str = field(default="", repr=False)
     keys: str = "auto"
     upload_limit: int = 200
+    drain: timedelta = timedelta(minutes=10)
+    health_port: int = 0
 
     streams: int = 1000
     streams_per_key: int = 100
@@ -125,7 +163,10 @@ class Settings:
         self._fill_defaults()
         self._check_order()
         self._check_numbers()
+        self._check_ports()
         self._check_choices()
+        if self.production:
+            self._check_production()
 
     def __repr__(self) -> str:
         shown = (f"{setting.name}={getattr(self, setting.name)!r}" for setting in fields(self) if setting.repr)
@@ -171,19 +212,26 @@ class Settings:
         for name in POSITIVE_COUNTS:
             if getattr(self, name) < 1:
                 raise BadSettings("setting_below_one", name=_variable(name), value=getattr(self, name))
+        for name in COUNTS_FROM_ZERO:
+            if getattr(self, name) < 0:
+                raise BadSettings("setting_below_zero", name=_variable(name), value=getattr(self, name))
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
         for name in ("embedding_price", "chat_price_read", "chat_price_written"):
             price = getattr(self, name)
             if price is not None and not 0 <= price < math.inf:
                 raise BadSettings("setting_price", name=_variable(name), value=price)
-        if self.compact_limit < 0:
-            raise BadSettings("setting_below_zero", name=_variable("compact_limit"), value=self.compact_limit)
         if not 0 <= self.backoff_jitter < 1:
             raise BadSettings("setting_jitter", name=_variable("backoff_jitter"), value=self.backoff_jitter)
-        if not 0 <= self.port <= MAX_PORT:
-            raise BadSettings("setting_port", name=_variable("port"), value=self.port, largest=MAX_PORT)
+
+    def _check_ports(self) -> None:
+        for name in ("port", "health_port"):
+            if not 0 <= getattr(self, name) <= MAX_PORT:
+                raise BadSettings("setting_port", name=_variable(name), value=getattr(self, name), largest=MAX_PORT)
 
     def _check_choices(self) -> None:
-        for name, choices in (("keys", KEY_MODES), ("log", LOG_LEVELS)):
+        for name, choices in (("keys", KEY_MODES), ("log", LOG_LEVELS), ("database_pooler", POOLERS)):
             if getattr(self, name) not in choices:
                 known = ", ".join(filter(None, choices))
                 raise BadSettings("setting_choice", name=_variable(name), value=getattr(self, name), choices=known)
@@ -194,6 +242,15 @@ class Settings:
             if bool(getattr(self, url)) != bool(getattr(self, model)):
                 given, other = (url, model) if getattr(self, url) else (model, url)
                 raise BadSettings("provider_half_set", name=_variable(given), other=_variable(other))
+
+    def _check_production(self) -> None:
+        """Refuse settings that work only on one machine, or without protection."""
+        if self.database.startswith("sqlite"):
+            raise BadSettings("production_sqlite", name=_variable("database"))
+        if not self.secret_key:
+            raise BadSettings("production_secret_key", name=_variable("secret_key"))
+        if self.keys != "on":
+            raise BadSettings("production_keys", name=_variable("keys"), value=self.keys)
 
     @property
     def allowed_roots(self) -> list[str]:
@@ -218,19 +275,30 @@ class Settings:
             ),
         )
 
+    @property
+    def connections(self) -> ConnectionOptions:
+        """The settings of connections to PostgreSQL."""
+        from holdfast.db import ConnectionOptions  # noqa: PLC0415 - loads SQLAlchemy, which few commands need
+
+        return ConnectionOptions(
+            pool=self.database_pool,
+            overflow=self.database_overflow,
+            wait=self.database_wait,
+            connect=self.database_connect,
+            lock=self.database_lock,
+            idle=self.database_idle,
+            statement=self.database_statement,
+            retry=self.database_retry,
+            pooler=self.database_pooler,
+            direct=self.database_direct,
+        )
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """Read the settings. Unknown variables with our prefix are refused, so that a typing error is noticed."""
-        environment = os.environ if environment is None else environment
-        given = {
-            name[len(ENV_PREFIX) :].lower(): text for name, text in environment.items() if name.startswith(ENV_PREFIX)
-        }
+        """Read the settings. Unknown names are refused, so that a typing error is noticed."""
         known = {setting.name: setting for setting in fields(cls)}
-        for name in given.keys() - known.keys():
-            raise BadSettings(
-                "unknown_environment_variable", name=_variable(name), known=", ".join(map(_variable, known))
-            )
-        return cls(**{name: _parse(name, text, known[name].default) for name, text in given.items()})
+        given = read_given_values(os.environ if environment is None else environment)
+        return cls(**{name: _parse(value, known[name].default) for name, value in given.items()})
 
     def _require_shorter(self, name: str, other: str, *, why: str) -> None:
         duration, limit = getattr(self, name), getattr(self, other)
@@ -245,6 +313,43 @@ class Settings:
             )
 
 
+def read_given_values(environment: Mapping[str, str]) -> dict[str, GivenValue]:
+    """Return the values from the environment and from the TOML file that it names. The environment wins."""
+    known = [setting.name for setting in fields(Settings)]
+    given = {
+        name[len(ENV_PREFIX) :].lower(): GivenValue(text, FROM_ENVIRONMENT, name)
+        for name, text in environment.items()
+        if name.startswith(ENV_PREFIX)
+    }
+    for name in given.keys() - known:
+        raise BadSettings("unknown_environment_variable", name=_variable(name), known=", ".join(map(_variable, known)))
+    path = environment.get(CONFIG_VARIABLE, "")
+    return {**_read_config_file(path, known[1:]), **given} if path else given  # a file names no other file
+
+
+def _read_config_file(path: str, known: list[str]) -> dict[str, GivenValue]:
+    """Read a TOML file. Its keys are the names of settings in lower case."""
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        detail = error.strerror or error
+        raise BadSettings("config_unreadable", name=CONFIG_VARIABLE, path=path, detail=detail) from error
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise BadSettings("config_not_toml", path=path, detail=error) from error
+    return {name: _read_config_value(path, name, value, known) for name, value in content.items()}
+
+
+def _read_config_value(path: str, name: str, value: object, known: list[str]) -> GivenValue:
+    if name not in known:
+        raise BadSettings("unknown_config_name", path=path, name=name, known=", ".join(known))
+    if isinstance(value, bool):
+        value = int(value)
+    if not isinstance(value, str | int | float):
+        raise BadSettings("config_value_type", path=path, name=name, type=type(value).__name__)
+    return GivenValue(str(value), path, f"`{name}` in {path}")
+
+
 def default_home() -> Path:
     """Return the home folder for an empty `HOLDFAST_HOME`."""
     data_home = os.environ.get("XDG_DATA_HOME")
@@ -257,22 +362,26 @@ def _mask(value: Any, *, secret: bool) -> Any:
     return MASK if secret and value else mask_secrets(value)
 
 
-def _parse(name: str, text: str, default: Any) -> Any:
+def _parse(value: GivenValue, default: Any) -> Any:
     """Parse a value as the type of its default."""
+    name, text = value.shown_name, value.text
     try:
+        if isinstance(default, bool):
+            return _parse_switch(text)
         if isinstance(default, timedelta):
             return _parse_duration(text)
         if default is None:
             return float(text) if text else None
         return type(default)(text)
     except ValueError as error:
-        variable = _variable(name)
+        if isinstance(default, bool):
+            raise BadSettings("setting_not_a_switch", name=name, value=text) from error
         if isinstance(default, timedelta):
             longest = _format_duration(MAX_DURATION)
-            raise BadSettings("setting_not_a_duration", name=variable, value=text, longest=longest) from error
+            raise BadSettings("setting_not_a_duration", name=name, value=text, longest=longest) from error
         if isinstance(default, int):
-            raise BadSettings("setting_not_an_integer", name=variable, value=text, default=default) from error
-        raise BadSettings("setting_not_a_number", name=variable, value=text, example=EXAMPLE_NUMBER) from error
+            raise BadSettings("setting_not_an_integer", name=name, value=text, default=default) from error
+        raise BadSettings("setting_not_a_number", name=name, value=text, example=EXAMPLE_NUMBER) from error
 
 
 def _variable(setting: str) -> str:
@@ -285,6 +394,13 @@ def _format_duration(duration: timedelta) -> str:
     seconds = duration.total_seconds()
     unit = next((unit for unit in "dhm" if seconds and not seconds % UNIT_SECONDS[unit]), "s")
     return f"{seconds / UNIT_SECONDS[unit]:g}{unit}"
+
+
+def _parse_switch(text: str) -> bool:
+    words = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
+    if text.strip().lower() not in ({*words, ""}):
+        raise ValueError(text)
+    return words.get(text.strip().lower(), False)
 
 
 def _parse_duration(text: str) -> timedelta:

@@ -6,6 +6,7 @@ Imports are inside the functions, because a command should load only the parts t
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from holdfast.engine.store.factory import open_store
 from holdfast.logs import HTTP_CLIENT_LOGGER, log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from holdfast.auth.idempotency import IdempotencyStore
     from holdfast.auth.keys import KeyRepository
@@ -29,17 +30,19 @@ if TYPE_CHECKING:
     from holdfast.bases.cards import StudyCards
     from holdfast.bases.lifecycle import Bases
     from holdfast.bases.probe import ProviderTester
-    from holdfast.catalog.blobs import BlobStore
+    from holdfast.blobs.base import BlobStore
     from holdfast.catalog.erasure import Eraser
     from holdfast.catalog.file_records import FileRecords
     from holdfast.catalog.orphan_blobs import OrphanBlobCollector
     from holdfast.catalog.repository import Catalog
     from holdfast.clock import Clock
+    from holdfast.db import ConnectionOptions
     from holdfast.db.database import Transaction
     from holdfast.db.notify import Notifier
     from holdfast.doctor.doctor import Doctor
     from holdfast.documents.add import DocumentAdder
     from holdfast.documents.bulk import BulkOperations
+    from holdfast.documents.bulk_queue import QueueOperations
     from holdfast.documents.details import DocumentDetails
     from holdfast.documents.folder_sync import FolderSync
     from holdfast.documents.items import Items
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     from holdfast.documents.queries import DocumentQueries
     from holdfast.documents.remove import DocumentRemover
     from holdfast.documents.source_sync import SourceAccess
-    from holdfast.engine.reconciler import Reconciler
     from holdfast.engine.schedulers.base import Scheduler
     from holdfast.engine.store.sql_store import SqlStore
     from holdfast.engine.task import Indexer
@@ -86,27 +88,34 @@ def configure_logging(level: str) -> None:
 
 def open_configured_store(settings: Settings, work_notifier: Notifier | None = None) -> SqlStore:
     """Open the store of the settings. Admissions notify workers; the store closes a notifier that it opened itself."""
-    notifier = open_work_notifier(settings.database) if work_notifier is None else work_notifier
-    store = open_store(settings.database, rules=settings.rules, clock=SystemClock(), wake=notifier.notify)
+    connections = settings.connections
+    notifier = open_work_notifier(settings.database, connections) if work_notifier is None else work_notifier
+    store = open_store(
+        settings.database,
+        rules=settings.rules,
+        clock=SystemClock(),
+        wake=notifier.notify,
+        connections=connections,
+    )
     own = [notifier] if work_notifier is None else []
-    store.database.set_notifier(open_event_notifier(settings.database), *own)
+    store.database.set_notifier(open_event_notifier(settings.database, connections), *own)
     return store
 
 
-def open_work_notifier(url: str) -> Notifier:
+def open_work_notifier(url: str, connections: ConnectionOptions | None = None) -> Notifier:
     """Return the notifier that wakes the workers of a database."""
-    return _open_notifier(url, "bells", PostgresNotifier.CHANNEL)
+    return _open_notifier(url, "bells", PostgresNotifier.CHANNEL, connections)
 
 
-def open_event_notifier(url: str) -> Notifier:
+def open_event_notifier(url: str, connections: ConnectionOptions | None = None) -> Notifier:
     """Return the notifier that wakes readers of events, after each commit that writes events."""
-    return _open_notifier(url, "news", f"{PostgresNotifier.CHANNEL}_news")
+    return _open_notifier(url, "news", f"{PostgresNotifier.CHANNEL}_news", connections)
 
 
-def _open_notifier(url: str, folder: str, channel: str) -> Notifier:
+def _open_notifier(url: str, folder: str, channel: str, connections: ConnectionOptions | None) -> Notifier:
     parsed = make_url(url)
     if parsed.get_backend_name() == "postgresql":
-        return PostgresNotifier(url, channel)
+        return PostgresNotifier(url, channel, connections)
     if parsed.database and parsed.database != ":memory:":
         path = Path(parsed.database)
         return PipeNotifier(path.with_name(f"{path.name}-{folder}"))
@@ -146,9 +155,11 @@ class Library:
 
     @cached_property
     def blobs(self) -> BlobStore:
-        from holdfast.catalog.blobs import BlobStore
+        from holdfast.blobs.base import BlobLocation, open_blob_store
 
-        return BlobStore(Path(self._settings.data), alone=not _data_folder_is_shared(self._settings))
+        settings = self._settings
+        own = (Path(settings.home).absolute(), *exclude_own_files(settings).own_files)
+        return open_blob_store(BlobLocation(address=settings.data, own_paths=own, s3_endpoint=settings.s3_endpoint))
 
     @cached_property
     def file_records(self) -> FileRecords:
@@ -263,6 +274,12 @@ class Library:
         return BulkOperations(self.store, self.operations, self.remover)
 
     @cached_property
+    def queue_operations(self) -> QueueOperations:
+        from holdfast.documents.bulk_queue import QueueOperations
+
+        return QueueOperations(self.store, self.bulk_operations)
+
+    @cached_property
     def document_queries(self) -> DocumentQueries:
         from holdfast.documents.queries import DocumentQueries
 
@@ -298,7 +315,7 @@ class Library:
     def bases(self) -> Bases:
         from holdfast.bases.lifecycle import Bases
 
-        return Bases(self.store, self.catalog, self.indexes, self.remover)
+        return Bases(self.store, self.catalog, self.indexes, self.bulk_operations)
 
     @cached_property
     def archives(self) -> Archives:
@@ -409,10 +426,13 @@ class Library:
     def indexers(self) -> Mapping[str, Indexer]:
         """Return the indexer of each kind of slot."""
         from holdfast.bases.cards import CardsIndexer
+        from holdfast.bases.removal import RemovalIndexer
         from holdfast.bases.rollout import RolloutIndexer
-        from holdfast.bases.slots import CARDS, ROLLOUT
+        from holdfast.bases.slots import BASE, CARDS, ROLLOUT
+        from holdfast.documents.bulk_slot import BulkIndexer
         from holdfast.documents.requests import SOURCE_SLOT
         from holdfast.documents.source_sync import SourceIndexer
+        from holdfast.engine.queue import BULK
         from holdfast.indexes.base import CONTENT
         from holdfast.indexes.content_slot import ContentIndexer
         from holdfast.indexes.graph.merging import MERGING, MergingIndexer
@@ -429,6 +449,8 @@ class Library:
                 remover=self.remover,
                 operations=self.operations,
             ),
+            BASE: RemovalIndexer(self.store, self.catalog, self.bases, self.remover),
+            BULK: BulkIndexer(self.store, self.catalog, self.bulk_operations),
             CARDS: CardsIndexer(database),
             MERGING: MergingIndexer(self.tools, self.catalog),
             ROLLOUT: RolloutIndexer(self.store, self.catalog, self.indexes, self.adder),
@@ -451,20 +473,16 @@ class Library:
 
 def exclude_own_files(settings: Settings) -> FolderLimits:
     """Return limits that exclude the files and folders of Holdfast itself from folder sources."""
+    from holdfast.blobs.base import find_data_folder
     from holdfast.sources.folder_limits import FolderLimits
 
+    folders = (Path(settings.home), find_data_folder(settings.data))
     url = make_url(settings.database)
     file = url.database if url.get_backend_name() == "sqlite" else None
     return FolderLimits(
-        own_folders=(Path(settings.home).absolute(), Path(settings.data).absolute()),
+        own_folders=tuple(folder.absolute() for folder in folders if folder is not None),
         own_files=(Path(file).absolute(),) if file and file != ":memory:" else (),
     )
-
-
-def _data_folder_is_shared(settings: Settings) -> bool:
-    """Return whether the folder of documents also contains the home folder or the database."""
-    data, own = Path(settings.data).absolute(), exclude_own_files(settings)
-    return any(path.is_relative_to(data) for path in (Path(settings.home).absolute(), *own.own_files))
 
 
 def open_embedding_provider(settings: Settings, timeout: timedelta | None = None) -> UnmeteredProvider:
@@ -508,26 +526,42 @@ def _with_circuit_breaker(provider: UnmeteredProvider, url: str, clock: Clock) -
     return CircuitBreaker(provider, name, clock=clock)
 
 
-def make_worker(settings: Settings) -> LocalWorker:
-    """Return a worker for documents, which any scheduler can run. Each process opens its own database."""
+def list_kinds() -> tuple[str, ...]:
+    """Return the kinds of work: those of Holdfast, and one for each installed index. Opens nothing."""
+    from holdfast.bases.slots import BASE, CARDS, ROLLOUT
+    from holdfast.documents.requests import SOURCE_SLOT
+    from holdfast.engine.queue import BULK
+    from holdfast.indexes.base import CONTENT
+    from holdfast.indexes.graph.merging import MERGING
+    from holdfast.indexes.registry import list_installed_kinds
+
+    return (CONTENT, SOURCE_SLOT, BASE, BULK, CARDS, MERGING, ROLLOUT, *list_installed_kinds())
+
+
+def make_worker(settings: Settings, kinds: tuple[str, ...] = ()) -> LocalWorker:
+    """Return a worker for documents, which any scheduler can run. Each process opens its own database.
+
+    It claims slots of `kinds`, or of all kinds.
+    """
     from holdfast.engine.worker import LocalWorker
 
-    return LocalWorker(partial(open_worker_parts, settings))
+    return LocalWorker(partial(open_worker_parts, settings, kinds))
 
 
-def open_worker_parts(settings: Settings) -> WorkerParts:
+def open_worker_parts(settings: Settings, kinds: tuple[str, ...] = ()) -> WorkerParts:
     """Open the database and load the indexers, in the process that uses them."""
     from holdfast.engine.worker import WorkerParts
 
     if settings.log:
         configure_logging(settings.log)
-    notifier = open_work_notifier(settings.database)
+    notifier = open_work_notifier(settings.database, settings.connections)
     store = open_configured_store(settings, notifier)
     library = Library(store, settings)
     return WorkerParts(
         store=store,
         notifier=notifier,
         indexers=library.indexers(),
+        kinds=kinds,
         sweep=library.sweep,
         clock=SystemClock(),
         rules=settings.rules,
@@ -540,11 +574,42 @@ def open_worker_parts(settings: Settings) -> WorkerParts:
 def open_scheduler(settings: Settings) -> Scheduler:
     from holdfast.engine.schedulers.base import make_scheduler
 
-    return make_scheduler(settings.scheduler, workers=settings.workers, rings_per_worker=settings.rings_per_worker)
+    return make_scheduler(settings)
 
 
-def make_reconciler(store: SqlStore, scheduler: Scheduler, kinds: tuple[str, ...], settings: Settings) -> Reconciler:
-    """Return a reconciler that rings a scheduler, for a process without workers."""
+def open_polling_scheduler(settings: Settings) -> Scheduler:
+    """Return the scheduler whose workers ask the database for work, whichever scheduler the settings name."""
+    from holdfast.engine.schedulers.embedded import EmbeddedScheduler
+
+    return EmbeddedScheduler(settings)
+
+
+@contextmanager
+def running_work(settings: Settings, library: Library) -> Iterator[None]:
+    """Run the scheduler inside the block: its workers, or a reconciler if it delivers rings to workers elsewhere."""
+    scheduler = open_scheduler(settings)
+    scheduler.start(make_worker(settings))
+    try:
+        with running_reconciler(settings, library, scheduler) if scheduler.needs_rings else nullcontext():
+            yield
+    finally:
+        scheduler.stop()
+
+
+@contextmanager
+def running_reconciler(settings: Settings, library: Library, scheduler: Scheduler) -> Iterator[None]:
+    """Ring the workers of a scheduler inside the block."""
     from holdfast.engine.reconciler import Reconciler
+    from holdfast.engine.reconciler_loops import ReconcilerLoops
 
-    return Reconciler(store, scheduler, kinds, settings.rules, retention=settings.retention)
+    notifier = open_work_notifier(settings.database, settings.connections)
+    reconciler = Reconciler(
+        library.store, scheduler, list_kinds(), settings.rules, retention=settings.retention, sweep=library.sweep
+    )
+    loops = ReconcilerLoops(reconciler, notifier, settings.period)
+    loops.start()
+    try:
+        yield
+    finally:
+        loops.stop()
+        notifier.close()

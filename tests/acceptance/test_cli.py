@@ -131,7 +131,7 @@ def test_no_heavy_module_is_imported_before_a_command_runs(home: Path) -> None:
         [sys.executable, "-c", script], env=environment(home), capture_output=True, text=True, check=True, cwd=ROOT
     )
     lines = ran.stdout.splitlines()
-    assert "  webhooks  Create and manage webhooks: URLs that receive events." in lines
+    assert "  webhooks   Create and manage webhooks: URLs that receive events." in lines
     assert HEAVY.isdisjoint(lines[-1].split())
 
 

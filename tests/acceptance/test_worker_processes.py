@@ -29,7 +29,7 @@ from holdfast.engine.schedulers.embedded import EmbeddedScheduler
 from holdfast.settings import Settings
 from tests.support.scripted_indexer import Workshop
 workshop = Workshop(settings=Settings(database=sys.argv[1]), folder=Path(sys.argv[2]))
-EmbeddedScheduler(workers=1).start(LocalWorker(workshop))
+EmbeddedScheduler(Settings(workers=1)).start(LocalWorker(workshop))
 raise RuntimeError("something went wrong")
 """
 
@@ -58,7 +58,7 @@ def test_a_worker_stopped_under_load_releases_all_its_slots(shop: Shop, mode: st
         slots = [shop.store.slot("shelf", owner, "cards") for owner in owners]
         assert [(slot.state, slot.attempts) for slot in slots] == [("ready", 1)] * 5 + [("queued", 0)] * 15
         assert {slot.holder for slot in slots} == {None}
-        assert shop.count("slot.released") == (15 if mode == "looks" else 1)
+        assert shop.count("slot.released") == (15 if mode == "looks" else 2)  # a ring claims 1, 2 and then 4 slots
         held.unlink()
         open_gate(shop.folder, "start")
         until(shop.quiet, "the work is not finished")

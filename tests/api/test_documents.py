@@ -100,6 +100,29 @@ def test_the_original_is_sent_as_a_download_that_browsers_do_not_run(site: HttpS
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+def test_a_part_of_the_original_is_sent_if_the_file_is_still_the_same(site: HttpSite) -> None:
+    path = f"/bases/shelf/documents/{site.index('鲸.md', WHALES)}/original"
+    whole = site.http.get(path)
+    assert (whole.status_code, whole.headers["content-length"]) == (200, str(len(WHALES)))
+    assert whole.headers["content-disposition"] == "attachment; filename*=utf-8''%E9%B2%B8.md"
+    for tag, status, text in ((whole.headers["etag"], 206, WHALES[-4:]), ('"other"', 200, WHALES)):
+        answer = site.http.get(path, headers={"Range": "bytes=-4", "If-Range": tag})
+        assert (answer.status_code, answer.text) == (status, text)
+    outside = site.http.get(path, headers={"Range": f"bytes={len(WHALES)}-"})
+    assert (outside.status_code, outside.text) == (416, "")
+    assert outside.headers["content-range"] == f"bytes */{len(WHALES)}"
+
+
+def test_the_description_names_the_responses_to_a_part_of_the_original(site: HttpSite) -> None:
+    paths = site.http.get("/openapi.json").json()["paths"]
+    described = paths["/api/v1/bases/{base}/documents/{document}/original"]["get"]
+    for code in ("206", "416"):
+        assert "Content-Range" in described["responses"][code]["headers"]
+    assert described["responses"]["206"]["content"] == described["responses"]["200"]["content"]
+    assert "content" not in described["responses"]["416"]
+    assert {"Range", "If-Range"} <= {one["name"] for one in described["parameters"] if one["in"] == "header"}
+
+
 def test_a_delete_with_an_outdated_etag_is_refused(site: HttpSite) -> None:
     document = site.index("whales.md", WHALES)
     refused = site.http.delete(f"/bases/shelf/documents/{document}", headers={"If-Match": '"g0"'})
@@ -279,7 +302,7 @@ def test_an_operation_accepts_either_a_filter_or_document_ids(site: HttpSite) ->
     counted = site.http.post(path, json={"filter": {"status": ["success"]}, "dry_run": True})
     assert (counted.status_code, counted.json()) == (
         202,
-        {"found": 1, "accepted": 0, "answers": {}, "dry_run": True},
+        {"found": 1, "accepted": 0, "answers": {}, "dry_run": True, "jobs": []},
     )
     assert site.http.post(path, json={"filter": {"kind": ["note"]}}).json()["found"] == 0
     assert site.http.post(path, json={"filter": {}}).json()["answers"] == {"accepted: reindex": 1}

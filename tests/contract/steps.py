@@ -36,7 +36,7 @@ def ask(store: SqlStore, owner: str = "doc", operation: Operation = Operation.IN
 
 def ring_of(slot: Slot, /, **more: Any) -> Ring:
     """Return the ring that a reconciler would send for this slot."""
-    return Ring(**{"slot": slot.id, "owner": slot.owner_id, "kind": slot.key.kind, "generation": slot.wanted, **more})
+    return Ring(**{"slot": slot.id, "owner": slot.owner_id, "key": slot.key, "generation": slot.wanted, **more})
 
 
 def take(store: SqlStore, kind: str, owner: str = "doc", holder: str = "worker") -> Ticket:

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,6 +18,7 @@ import pytest
 from sqlalchemy import inspect, text
 
 from holdfast.clock import SystemClock
+from holdfast.db import ConnectionOptions
 from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.rules import Rules
 from holdfast.engine.slot import Fault, SlotId
@@ -556,9 +558,9 @@ def test_opening_a_file_twice_in_one_process_keeps_its_locks(sqlite_url: str) ->
 
 
 @pytest.mark.postgres
-def test_a_lock_timeout_is_reported_as_busy(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.db.postgres.LOCK_TIMEOUT_MS", 200)
-    store = open_plainly(postgres_url)
+def test_a_lock_timeout_is_reported_as_busy(postgres_url: str) -> None:
+    short = ConnectionOptions(lock=timedelta(milliseconds=200))
+    store = open_store(postgres_url, rules=Rules(), clock=SystemClock(), connections=short)
     store.admit([request("doc")])
     with store.database.engine.begin() as connection:
         connection.execute(text("SELECT id FROM owners FOR UPDATE"))

@@ -283,6 +283,10 @@ def test_a_settings_change_is_shown_from_the_moment_it_is_accepted(side: Any, ri
     assert side.bases.get("shelf").rollout.stage == "running"
     rig.clock.advance(timedelta(hours=1))
     rig.work()
+    waiting = side.bases.get("shelf").rollout  # its document is built; the rollout looks again soon
+    assert (waiting.done, waiting.total) == (0, 1)
+    rig.clock.advance(timedelta(minutes=1))
+    rig.work()
     assert side.bases.get("shelf").rollout is None
 
 

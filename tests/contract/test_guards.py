@@ -238,7 +238,7 @@ def test_a_release_with_the_right_fence_succeeds_in_any_generation(
 
 
 def ring_for(slot: Slot, generation: int = 5) -> Ring:
-    return Ring(slot=slot.id, owner=slot.owner_id, kind=slot.key.kind, generation=generation)
+    return Ring(slot=slot.id, owner=slot.owner_id, key=slot.key, generation=generation)
 
 
 @pytest.mark.parametrize(

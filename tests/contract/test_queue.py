@@ -14,6 +14,7 @@ from sqlalchemy.dialects import sqlite
 
 from holdfast.clock import Moment, micros
 from holdfast.db.batches import NOW
+from holdfast.engine import waiting
 from holdfast.engine.admission import Verdict
 from holdfast.engine.plan import Expire
 from holdfast.engine.problems import format_wait_reason
@@ -785,14 +786,14 @@ def test_retry_all_retries_every_failed_job_and_counts_the_answers(books: SqlSto
     assert summed.found == 4
     assert summed.answers == {(V.ACCEPTED, "not_complete"): 2, (V.REJECTED, "quota_exhausted"): 2}
     assert (summed.accepted, summed.count(V.REJECTED), summed.count(V.JOINED)) == (2, 2, 0)
-    assert states(books, "partly") == {"content": "ready", "vector": "ready", "graph": "queued"}
-    assert states(books, "one") == {"cards": "queued"}
+    assert [states(books, name)["cards"] for name in ("one", "two", "three")] == ["queued", "queued", "failed"]
     retried = books.job(books.slot("shelf", "one", "cards").job)
     assert (retried.operation, retried.priority, retried.requester) == (O.RETRY, 8, "ann")
-    books.fail([failed(take(books, "graph", "partly"))])
     books.set_quota("shelf", None)
-    assert books.retry_all().accepted == 3
+    assert books.retry_all().accepted == 2
     assert states(books, "partly")["graph"] == "failed", "it serves something; only who asks for that retries it"
+    assert books.retry_all(degraded=True).answers == {(V.ACCEPTED, "not_complete"): 1}
+    assert states(books, "partly") == {"content": "ready", "vector": "ready", "graph": "queued"}
 
 
 TOMORROW = Moment(START - START % DAY + DAY)
@@ -1154,6 +1155,28 @@ def test_a_dropped_index_is_shown_as_deleting_and_cannot_be_cancelled(books: Sql
     assert books.job(dropped or "").outcome is Outcome.SUCCESS
 
 
+def test_the_overview_of_a_long_queue_has_lower_limits(shelf: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shelf.overview().active_is_exact
+    monkeypatch.setattr(listing, "MAX_COUNT", 5)
+    told = shelf.overview()
+    assert (told.active, told.active_is_exact) == ({"queued": 3, "indexing": 1, "deleting": 1}, False)
+    monkeypatch.setattr(listing, "MAX_COUNT", 2)
+    told = shelf.overview()
+    assert (told.active, told.active_is_exact) == ({"queued": 2, "indexing": 1, "deleting": 1}, False)
+    monkeypatch.setattr(listing, "OLDEST_JOBS", 1)  # of each priority
+    assert shelf.overview().oldest_queued == shelf.slot("shelf", "late", "cards").queued_at
+
+
+def test_slots_ahead_are_counted_up_to_a_limit(books: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    books.admit([request(str(n), slots=ONE) for n in range(7)])
+    (reason,) = books.explain("shelf", "6")
+    assert (reason.code, reason.params) == ("behind", {"ahead": 6})
+    for module in (listing, waiting):
+        monkeypatch.setattr(module, "MAX_COUNT", 4)
+    (reason,) = books.explain("shelf", "6")
+    assert (reason.code, reason.params) == ("far_behind", {"ahead": 4})
+
+
 def test_an_overview_with_an_empty_time_window_is_refused(books: SqlStore) -> None:
     with pytest.raises(BadRequest, match=r"The time window is 0:00:00\. Choose a window longer than 0"):
         books.overview(window=timedelta())
@@ -1180,19 +1203,29 @@ def test_the_overview_counts_active_jobs_and_jobs_that_ended_in_the_window(shelf
 
 
 SCOPE = statements.StatementFilters(base=True)
+FAILED = statements.StatementFilters(states=frozenset({"failed"}))
 
 
 @pytest.mark.parametrize(
     ("statement", "index"),
     [
         (statements.select_active_jobs(statements.StatementFilters(), after=True), "jobs_queue"),
-        (statements.select_cancellable_jobs(statements.StatementFilters()), "jobs_queue"),
+        (statements.select_cancellable_jobs(statements.StatementFilters()), "jobs_active"),
         (statements.select_ended_jobs(statements.StatementFilters(), after=True), "jobs_finished"),
         (statements.select_ended_jobs(SCOPE, after=True), "jobs_ended"),
         (statements.count_ended_by_outcome(SCOPE), "jobs_ended"),
         (statements.count_ended_by_outcome(statements.StatementFilters()), "jobs_finished"),
         (statements.select_retryable_owners(statements.StatementFilters()), "owners_broken"),
         (statements.count_retryable_owners(statements.StatementFilters()), "owners_broken"),
+        (statements.select_active_jobs(SCOPE, after=True), "jobs_queue_of_base"),
+        (statements.count_active(SCOPE), "jobs_queue_of_base"),
+        (statements.count_active(SCOPE), "owners_active"),
+        (statements.count_active(statements.StatementFilters()), "owners_active"),
+        (statements.count_active(statements.StatementFilters()), "jobs_queue"),
+        (statements.select_oldest_queued(SCOPE), "jobs_queue_of_base"),
+        (statements.select_oldest_queued(statements.StatementFilters()), "jobs_queue"),
+        (statements.select_ended_jobs(FAILED, after=False), "jobs_unsuccessful"),
+        (statements.count_jobs(FAILED, active=False), "jobs_unsuccessful"),
         (statements.COUNT_SLOTS_AHEAD, "slots_queued"),
         (statements.COUNT_HOLDERS_BY_KIND, "slots_held"),
     ],

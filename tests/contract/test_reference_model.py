@@ -42,9 +42,11 @@ WISHES = (("content",), ("content", "vector"), ("content", "vector", "cards"), (
 class Silent:
     """A scheduler without room for rings, so that only the writes of the reconciler itself take effect."""
 
+    needs_rings = True
+
     def start(self, crew: object) -> None: ...
 
-    def room(self, kind: str) -> int:  # noqa: ARG002
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:  # noqa: ARG002
         return 0
 
     def carry(self, rings: object) -> None: ...
@@ -123,7 +125,7 @@ class Machine(RuleBasedStateMachine):
             return []
         row = self.store.slot("shelf", name, kind)
         generation = slot.wanted - 1 if late else slot.wanted
-        ring = Ring(slot=row.id, owner=row.owner_id, kind=kind, generation=generation)
+        ring = Ring(slot=row.id, owner=row.owner_id, key=row.key, generation=generation)
         tickets = self.store.claim([ring], "worker")
         assert bool(tickets) == self.model.claim(slot, generation)
         return tickets

@@ -12,19 +12,20 @@ import pytest
 
 from holdfast.db.notify import PipeListener
 from holdfast.engine.loop import Loop
+from holdfast.engine.reconciler import Reconciler
 from holdfast.engine.schedulers.base import make_scheduler
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.engine.worker import LocalWorker
 from holdfast.errors import BadSettings, UnknownOwner
 from holdfast.settings import Settings
-from holdfast.wiring import make_reconciler, open_configured_store, open_scheduler, open_work_notifier
+from holdfast.wiring import open_configured_store, open_scheduler, open_work_notifier
 from tests.support import threads
 from tests.support.processes import make_gate, open_gate, until
 from tests.support.scripted_indexer import KINDS, WHOLE, Fault, Workshop, hold, make_rows_table, passed, visible
 from tests.support.stores import ONE, request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from holdfast.db.notify import Notifier
@@ -49,8 +50,12 @@ class Watched:
     def start(self, crew: Worker) -> None:
         self._carrying.start(crew)
 
-    def room(self, kind: str) -> int | None:
-        return self._carrying.room(kind)
+    @property
+    def needs_rings(self) -> bool:
+        return self._carrying.needs_rings
+
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:
+        return self._carrying.room(kind, outstanding)
 
     def carry(self, rings: Sequence[Ring]) -> None:
         self.under_way.append(self._store.count_outstanding_rings("cards"))
@@ -85,7 +90,7 @@ class Yard:
         crew = LocalWorker(Workshop(settings=self.settings, folder=self.folder, faults=self.faults))
         self._watched.append(Watched(open_scheduler(self.settings), self.store))
         self.carrying.start(crew)
-        tending = make_reconciler(self.store, self.carrying, KINDS, self.settings)
+        tending = Reconciler(self.store, self.carrying, KINDS, self.settings.rules)
         listener = self.bell.listen() if self.pushes else PipeListener()
         loop = Loop("reconciler", tending.reconcile if tend else lambda: None, listener, self.settings.period)
         self._ends.append((loop, loop.start(), crew))
@@ -207,12 +212,12 @@ def test_outstanding_rings_never_exceed_the_room_of_the_scheduler(yard: Yard) ->
     yard.add(*owners)
     yard.begin()
     until(lambda: yard.built(*owners), "a document is not built")
-    room = yard.carrying.room("cards")
+    room = yard.carrying.room("cards", lambda: 0)
+    assert yard.carrying.needs_rings is yard.pushes
     if yard.pushes:
         assert room == WORKERS * yard.settings.rings_per_worker
         assert max(yard.carrying.under_way) == room
     else:
-        assert room is None
         assert not any(yard.carrying.under_way)
     assert sorted(yard.events("completed")) == sorted(owners)
 
@@ -244,7 +249,7 @@ def test_an_urgent_slot_is_claimed_before_every_slot_that_is_not_yet_rung(yard: 
     open_gate(yard.folder, "build later-0")
     until(lambda: yard.built(*later, "urgent"), "a document is not built")
     before = yard.events("claimed").index("urgent")
-    room = yard.carrying.room("cards") or 0
+    room = yard.carrying.room("cards", lambda: 0)
     assert before <= 1 + room  # one claimed slot, and the rings already sent
 
 
@@ -274,13 +279,13 @@ def test_a_stop_releases_running_slots_and_another_start_finishes_them(yard: Yar
 def test_an_unknown_scheduler_is_refused_with_a_list_of_the_known_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BadSettings, match=r"HOLDFAST_SCHEDULER is 'threads', .* Choose from: embedded, inline"):
-        make_scheduler("threads", workers=1)
+    with pytest.raises(BadSettings, match=r"HOLDFAST_SCHEDULER is 'threads', .* Choose from: celery, embedded, inline"):
+        make_scheduler(Settings(scheduler="threads"))
     threads.publish(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    assert isinstance(make_scheduler("threads", workers=1), threads.ThreadScheduler)
-    with pytest.raises(BadSettings, match=r"'celeri', .* Choose from: embedded, inline, threads\."):
-        make_scheduler("celeri", workers=1)
+    assert isinstance(make_scheduler(Settings(scheduler="threads")), threads.ThreadScheduler)
+    with pytest.raises(BadSettings, match=r"'celeri', .* Choose from: celery, embedded, inline, threads\."):
+        make_scheduler(Settings(scheduler="celeri"))
 
 
 def _times(yard: Yard, verb: str) -> list[int]:

@@ -17,6 +17,7 @@ from sqlalchemy import insert, text
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.clock import Moment, micros
+from holdfast.db.migrate import find_head
 from holdfast.engine.admission import Verdict
 from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.plan import Expire
@@ -25,7 +26,7 @@ from holdfast.engine.states import RESTING_STATES, Operation, Outcome, SlotState
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store import tables
 from holdfast.engine.store.base import LARGEST_BATCH
-from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner, UnknownSlot
+from holdfast.errors import BadRequest, StaleLease, StoreTooNew, UnknownJob, UnknownOwner, UnknownSlot
 from tests.contract.steps import (
     JOB_ROW,
     KINDS,
@@ -344,6 +345,25 @@ def test_a_claim_takes_the_lease_raises_the_fence_and_counts_the_attempt(books: 
     assert (slot.holder, slot.until, slot.due_at) == ("ann", moment(minutes=3), moment(minutes=3))
     assert (slot.claimed_at, slot.progress_at, slot.rung_at) == (moment(minutes=1), moment(minutes=1), None)
     assert books.owner("shelf", "doc").status is Status.INDEXING
+
+
+@pytest.mark.parametrize("by", ["ring", "queue"])
+def test_a_worker_claims_nothing_after_a_newer_version_has_upgraded_the_database(plain: SqlStore, by: str) -> None:
+    ask(plain, slots=ONE)
+    ring = ring_of(plain.slot("shelf", "doc", "cards"))
+
+    def claim() -> list[Ticket]:
+        return plain.claim([ring], "old") if by == "ring" else plain.claim_next(["cards"], "old", 10)
+
+    plain.database.write(lambda tx: tx.run_sql("UPDATE holdfast_version SET version_num = '9999'"), durable=True)
+    with pytest.raises(StoreTooNew, match=r"has upgraded the database to schema 9999\. .* Install that version"):
+        claim()
+    assert plain.slot("shelf", "doc", "cards").state == "queued"
+    plain.database.write(
+        lambda tx: tx.run_sql(f"UPDATE holdfast_version SET version_num = '{find_head()}'"),  # noqa: S608 - a constant
+        durable=True,
+    )
+    assert len(claim()) == 1
 
 
 def test_a_held_slot_is_not_claimed_again(books: SqlStore) -> None:

@@ -21,7 +21,7 @@ FOLDERS = ("src", "docs", "tests", "bench", "eval", "examples")
 CITED = re.compile(
     r"(?<![\w/.:<*-])((?:[\w-]+/)*[\w-]+\.py|[A-Z]{4,}\.md|(?:[\w-]+/)+[\w-]+\.(?:md|js|html|json))\b(?!/)"
 )
-EXAMPLES = {"leave.md", "tides.md"}  # examples of users' files, which are not in the repository
+EXAMPLES = {"move.py", "leave.md", "tides.md"}  # examples of users' files, which are not in the repository
 
 
 def sources() -> list[Path]:

@@ -308,6 +308,8 @@ def test_questions_that_were_queued_when_chat_was_switched_off_are_dropped(
     rig.work()
     assert rig.owner("parts.md").slot("questions") is None
     assert rig.owner("parts.md").status is Status.SUCCESS
+    rig.clock.advance(RETRY_AFTER)
+    rig.work()
     assert rig.library.bases.read_rollout_slot(rig.base).state is SlotState.READY  # type: ignore[union-attr]
     assert paid.bill.calls == 0
     change(rig, chat="auto")

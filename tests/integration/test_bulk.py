@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.catalog import repository_statements as sql
 from holdfast.catalog.repository import ItemKind
-from holdfast.documents import bulk as matching
+from holdfast.documents import bulk_run
 from holdfast.documents.requests import Upload
 from holdfast.engine.states import Status
 from holdfast.errors import BadRequest, BaseFailed, Transient, UnknownItem
@@ -43,7 +43,7 @@ def documents(rig: Rig) -> LocalDocuments:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a batch to two items."""
-    monkeypatch.setattr(matching, "ITEMS_PER_CLEAN_UP", 2)
+    monkeypatch.setattr(bulk_run, "ITEMS_PER_CLEAN_UP", 2)
 
 
 def put(rig: Rig, name: str, text: bytes | None = None, parent: int = 0, **more: Any) -> int:
@@ -176,10 +176,10 @@ def test_a_document_that_stops_matching_before_its_batch_is_left_unchanged(
     rig.work()
     real = rig.store.admit_with
 
-    def late(write: Any) -> Any:
+    def late(*how: Any) -> Any:
         monkeypatch.setattr(rig.store, "admit_with", real)
         documents.retry("shelf", item)
-        return real(write)
+        return real(*how)
 
     monkeypatch.setattr(rig.store, "admit_with", late)
     summary = documents.matching("shelf", "delete", states=["failed"])
@@ -196,8 +196,8 @@ def test_documents_added_during_a_bulk_operation_are_not_affected(
     real = rig.store.admit_with
     came: list[int] = []
 
-    def late(write: Any) -> Any:
-        answers = real(write)
+    def late(*how: Any) -> Any:
+        answers = real(*how)
         monkeypatch.setattr(rig.store, "admit_with", real)
         came.append(put(rig, f"late{len(came)}.md"))
         monkeypatch.setattr(rig.store, "admit_with", late)
@@ -213,15 +213,15 @@ def test_documents_added_during_a_bulk_operation_are_not_affected(
 def test_a_batch_is_one_transaction_of_a_bounded_size(
     rig: Rig, documents: LocalDocuments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "ITEMS_PER_CLEAN_UP", 10)
+    monkeypatch.setattr(bulk_run, "ITEMS_PER_CLEAN_UP", 10)
     for number in range(25):
         put(rig, f"{number}.md")
     rig.work()
     sizes: list[int] = []
     real = rig.store.admit_with
 
-    def counted(write: Any) -> Any:
-        answers = real(write)
+    def counted(*how: Any) -> Any:
+        answers = real(*how)
         sizes.append(len(answers))
         return answers
 

@@ -160,7 +160,7 @@ def test_a_document_can_be_added_searched_shown_and_removed(fresh: Typed) -> Non
         "Run it again with --yes. Nothing was changed.\n"
     )
     assert "Deleted: a.md" in fresh("rm", "a.md", "--yes").stderr
-    assert fresh.json("ls") == {"items": [], "next_cursor": None, "total": 0}
+    assert fresh.json("ls") == {"items": [], "next_cursor": None, "total": 0, "total_is_exact": True}
     assert fresh.json("ls", "--deleting")["total"] == 0
     assert fresh.json("search", "buoy") == {"hits": [], "notices": []}
 
@@ -244,7 +244,7 @@ def test_filters_select_documents_to_count_retry_reindex_and_remove(fresh: Typed
     files[3].write_text(" ")
     fresh("add", *files, end=5)
     assert fresh.json("retry", "--state", "failed", "--dry-run") == {
-        "found": 2, "accepted": 0, "answers": {}, "dry_run": True
+        "found": 2, "accepted": 0, "answers": {}, "dry_run": True, "jobs": []
     }  # fmt: skip
     tried = fresh.json("retry", "--state", "failed", end=1)
     assert (tried["summary"]["accepted"], {one["status"] for one in tried["documents"]}) == (2, {"failed"})
@@ -500,6 +500,29 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(
     }
     assert found["HOLDFAST_DATABASE"]["value"] == "postgresql+psycopg://me:********@db/holdfast"
     assert found["HOLDFAST_WORKERS"]["origin"] == "default"
+
+
+def test_settings_of_a_file_are_shown_with_its_path_and_without_secrets(
+    fresh: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = fresh.file(
+        "holdfast.toml",
+        'workers = 3\nlease = "5m"\nsecret_key = "0123456789-0123456789-0123456789"\n'
+        'database_direct = "postgresql+psycopg://me:hush@db/holdfast"\n',
+    )
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(file))
+    monkeypatch.setenv("HOLDFAST_LEASE", "4m")
+    found = {one["name"]: (one["value"], one["origin"]) for one in fresh.json("config", "show")}
+    assert found["HOLDFAST_WORKERS"] == (3, str(file))
+    assert found["HOLDFAST_SECRET_KEY"] == ("********", str(file))
+    assert found["HOLDFAST_DATABASE_DIRECT"] == ("postgresql+psycopg://me:********@db/holdfast", str(file))
+    assert found["HOLDFAST_LEASE"] == (240.0, "environment")
+    assert found["HOLDFAST_CONFIG"] == (str(file), "environment")
+    assert found["HOLDFAST_HOME"][1] == "environment"
+    assert found["HOLDFAST_PERIOD"][1] == "default"
+    file.write_text("leese = 5")
+    said = fresh("config", "show", end=1).stderr
+    assert f"The settings file '{file}' contains 'leese', which is not a setting." in said
 
 
 def test_doctor_exits_with_an_error_while_there_are_findings(fresh: Typed) -> None:

@@ -89,7 +89,9 @@ def test_a_request_is_refused_if_the_document_changed_since_it_was_read(
         documents.many("shelf", action, [item], unless_changed=[generation])
     assert caught.value.generation == generation + 1
     assert everything(rig) == after
-    assert documents.many("shelf", action, [item], unless_changed=[generation, generation + 1])[0].document == item
+    replies = documents.many("shelf", action, [item], unless_changed=[generation, generation + 1])
+    assert isinstance(replies, list)
+    assert replies[0].document == item
 
 
 def test_the_document_stays_locked_from_the_check_to_the_end_of_the_transaction(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.bases.lifecycle import Bases
+from holdfast.bases.removal import LOOK_AGAIN_AFTER
 from holdfast.catalog.repository import BaseSettings, ItemKind
 from holdfast.db.database import Transaction
 from holdfast.doctor import check_items as checking_items
@@ -139,7 +140,7 @@ def torn_out(rig: Rig, name: str) -> list[int]:
         f"DELETE FROM owners WHERE id = {owner.id}",
         f"DELETE FROM library_items WHERE id = {item}",
     )
-    rig.library.blobs.remove(blob)
+    rig.library.blobs.remove([blob])
     return chunks
 
 
@@ -460,7 +461,7 @@ def orphan(rig: Rig, clock: FakeClock, old: timedelta) -> str:
     with rig.library.blobs.write_batch() as put:
         name = put(io.BytesIO(b"nobody's")).name
     at = clock.now() / 1_000_000 - old.total_seconds()
-    os.utime(rig.library.blobs.path(name), (at, at))
+    os.utime(rig.path(name), (at, at))
     return name
 
 
@@ -514,7 +515,7 @@ def test_a_missing_file_is_reported_with_its_document_as_not_fixable(rig: Rig) -
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
     item = rig.library.items.find(rig.base, "whales.md")
-    rig.library.blobs.path(item.blob or "").unlink()
+    rig.path(item.blob).unlink()
     for fix in (False, True, False):
         (told,) = rig.library.doctor.check(fix=fix, deep=True)
         assert (told.code, told.count, told.fixed, told.fixable) == ("file_lacks", 1, 0, False)
@@ -529,7 +530,7 @@ def test_a_file_with_changed_content_is_reported_only_by_a_deep_check(rig: Rig) 
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
     item = rig.library.items.find(rig.base, "stones.md")
-    path = rig.library.blobs.path(item.blob or "")
+    path = rig.path(item.blob)
     path.write_bytes(path.read_bytes().replace(b"hard", b"soft"))
     assert found(rig) == {}
     (told,) = rig.library.doctor.check(deep=True, fix=True)
@@ -558,7 +559,7 @@ def test_slots_of_a_missing_document_are_deleted_with_their_rows(rig: Rig) -> No
     rig.index("stones.md", STONES)
     item = rig.library.items.find(rig.base, "whales.md")
     change(rig, f"DELETE FROM library_items WHERE id = {item.id}")
-    rig.library.blobs.remove(item.blob or "")
+    rig.library.blobs.remove([item.blob or ""])
     (told,) = repaired(rig, slots_left=1)
     assert told.examples == [f"owner {item.id}"]
     assert (rig.count("owners"), rig.count("chunks"), len(rig.rows("vector"))) == (1, 1, 1)
@@ -841,29 +842,29 @@ def test_a_file_that_is_replaced_or_deleted_during_the_check_is_not_reported(
 ) -> None:
     rig.index("whales.md", WHALES)
     rig.index("stones.md", STONES)
-    name = "_is_damaged" if deep else "_is_missing"
+    name = "_find_damaged" if deep else "_find_missing"
     look = getattr(FileChecks, name)
-    wrong: list[bool] = []
+    wrong: list[Any] = []
 
-    def late(self: FileChecks, item: Any) -> bool:
+    def late(self: FileChecks, items: list[Any]) -> list[Any]:
         if not wrong:
             rig.put("whales.md", WHALES + "More.\n")
             rig.work()
             stones = rig.library.items.find(rig.base, "stones.md")
             change(rig, f"UPDATE library_items SET deleting = 1 WHERE id = {stones.id}")
-            rig.library.blobs.remove(stones.blob or "")  # a clean-up deletes the row last
-        wrong.append(deep or look(self, item))
-        return wrong[-1]
+            rig.library.blobs.remove([stones.blob or ""])  # a clean-up deletes the row last
+        wrong.extend(items if deep else look(self, items))
+        return items if deep else look(self, items)
 
     monkeypatch.setattr(FileChecks, name, late)
     codes = {one.code for one in rig.library.doctor.check(deep=deep)}
     assert not codes & {"file_lacks", "file_damaged", "file_left"}
-    assert wrong == [True, True]  # the first read did see both
+    assert {item.name for item in wrong} == {"whales.md", "stones.md"}  # the first read did see both
 
 
 def test_a_check_in_the_middle_of_deleting_a_base_finds_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.index("whales.md", WHALES)
-    take_down = Bases._hide_and_request_clean_up
+    take_down = Bases.hide_and_request_clean_up
     said: list[dict[str, int]] = []
 
     def between(self: Bases, *more: Any) -> int:
@@ -871,11 +872,15 @@ def test_a_check_in_the_middle_of_deleting_a_base_finds_nothing(rig: Rig, monkey
         said.append(found(rig))
         return done
 
-    monkeypatch.setattr(Bases, "_hide_and_request_clean_up", between)
+    monkeypatch.setattr(Bases, "hide_and_request_clean_up", between)
     rig.library.bases.delete(rig.base)
+    assert found(rig) == {}
+    rig.worker.run_next(1)
     assert said == [{}, {}, {}]  # after hiding, after requesting the clean-up, and when nothing is left to do
     while rig.worker.run_next(1):
         assert found(rig) == {}
+    rig.clock.advance(LOOK_AGAIN_AFTER)
+    rig.work()
     assert rig.count("items") == rig.count("owners") == 0
 
 
@@ -967,7 +972,7 @@ def test_a_repair_checks_again_and_changes_nothing_that_is_correct_by_then(rig: 
     for code, key in keys.items():
         checks[code].repair([Issue(Place(""), "", key)])
         assert {table: rig.count(table) for table in tables} == before, code
-    assert rig.library.blobs.written_at(blob) is not None
+    assert rig.path(blob).exists()
     change(rig, "DELETE FROM library_missing")
     audit_quiet(rig)
 

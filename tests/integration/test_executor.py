@@ -72,7 +72,7 @@ def test_an_outdated_or_duplicate_ring_does_nothing(store: SqlStore, clock: Fake
     store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])
     executor = worker(store, clock)
     assert not executor.run(ring)
-    fresh = Ring(slot=ring.slot, owner=ring.owner, kind=ring.kind, generation=2)
+    fresh = Ring(slot=ring.slot, owner=ring.owner, key=ring.key, generation=2)
     assert executor.run(fresh)
     assert not executor.run(fresh)
     assert events(store).count("slot.claimed") == 1

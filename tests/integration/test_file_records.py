@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -88,7 +89,7 @@ def test_the_file_of_an_upload_with_unknown_outcome_is_kept_only_if_the_database
 def test_a_connection_lost_at_the_commit_leaves_no_file(
     postgres_url: str, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = Rig(postgres_url, tmp_path / "blobs", clock, indexes=("fulltext",))
+    rig = Rig(postgres_url, tmp_path / "blobs", clock, settings={"database_retry": timedelta()}, indexes=("fulltext",))
     admit = rig.store.admit_with
 
     def cut(write: Any) -> Any:
@@ -212,6 +213,23 @@ def test_a_file_that_another_process_is_writing_is_not_removed(
     assert len(seen) > 3  # longer than the lease would last without extension
     rig.work()
     assert rig.owner("whales.md").status is Status.SUCCESS
+    assert settled(rig)
+
+
+def test_a_file_that_a_process_is_removing_is_not_reported(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.index("whales.md", WHALES)
+    remove = rig.library.blobs.remove
+    seen: list[dict[str, int]] = []
+
+    def slow(names: list[str]) -> None:
+        if names:
+            seen.append(found(rig))
+        remove(names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.library.blobs, "remove", slow)
+        rig.index("whales.md", STONES)
+    assert seen == [{}]
     assert settled(rig)
 
 

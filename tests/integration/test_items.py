@@ -348,6 +348,7 @@ def test_a_second_delete_joins_the_first(rig: Rig) -> None:
 def test_a_large_tree_is_hidden_immediately_and_deleted_in_bounded_transactions(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("holdfast.documents.remove.ITEMS_PER_REQUEST", 5)
     monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 10)
     docs = folder(rig, "docs")
     uploads = [Upload(f"{n}.md", f"# {n}\n\nkrill {n}".encode(), parent=docs) for n in range(40)]
@@ -373,6 +374,7 @@ def test_a_large_tree_is_hidden_immediately_and_deleted_in_bounded_transactions(
 
 
 def test_the_sweep_completes_an_interrupted_delete(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.documents.remove.ITEMS_PER_REQUEST", 5)
     monkeypatch.setattr("holdfast.documents.remove.LARGEST_BATCH", 10)
     docs = folder(rig, "docs")
     rig.library.adder.add(rig.base, [Upload(f"{n}.md", f"krill {n}".encode(), parent=docs) for n in range(20)])

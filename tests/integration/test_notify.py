@@ -22,6 +22,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.settings import Settings
 from holdfast.wiring import open_configured_store, open_work_notifier
 from tests.support.processes import ROOT, until
+from tests.support.stores import request
 from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOUR = timedelta(hours=1)  # the polling period, too long to matter in these tests
+PERIOD = timedelta(seconds=0.2)
 # Admits one document and exits.
 ADMITTER = """
 import sys
@@ -83,6 +85,23 @@ def test_a_loop_wakes_immediately_when_another_process_requests_work(database_ur
     loop._listener.close()
     store.close()
     bell.close()
+
+
+def test_a_loop_finds_work_whose_notification_was_lost_after_one_period(database_url: str) -> None:
+    bell, silent = open_work_notifier(database_url), MemoryNotifier()
+    store = open_configured_store(Settings(database=database_url), bell)
+    elsewhere = open_configured_store(Settings(database=database_url), silent)  # its notifications reach nobody here
+    found: list[int] = []
+    loop = Loop("worker", lambda: found.append(len(store.find_unrung("content", 10).slots)), bell.listen(), PERIOD)
+    thread = loop.start()
+    until(lambda: found != [], "the loop did not start")
+    assert elsewhere.admit([request("elsewhere")])[0].accepted
+    until(lambda: found[-1] == 1, "the loop slept on")
+    loop.stop()
+    thread.join(PATIENCE_SECONDS)
+    loop._listener.close()
+    for one in (store, elsewhere, bell, silent):
+        one.close()
 
 
 def test_a_loop_continues_after_any_exception_of_its_step() -> None:
@@ -267,6 +286,7 @@ def test_a_listener_whose_connection_is_cut_wakes_up_and_reconnects(
     bell: PostgresNotifier, admin: psycopg.Connection
 ) -> None:
     listener = bell.listen()
+    assert isinstance(listener, PostgresListener)
     first = listener._connection.info.backend_pid
     assert not listener.wait(0)
     admin.execute("SELECT pg_terminate_backend(%s)", [first])
@@ -345,7 +365,7 @@ def test_closing_a_notifier_sends_its_pending_notification(
 
 @pytest.mark.postgres
 def test_a_listener_can_be_woken_while_the_server_is_down() -> None:
-    listener = PostgresListener("postgresql+psycopg://postgres@127.0.0.1:1/none", "holdfast")
+    listener = PostgresListener("postgresql+psycopg://postgres@127.0.0.1:1/none", "holdfast", 2)
     assert listener._connection is None
     listener.wake()
     assert heard(listener)

@@ -67,7 +67,7 @@ def files(rig: Rig) -> list[str]:
 
 def age(rig: Rig, clock: FakeClock, name: str, old: timedelta) -> None:
     """Set the age of a file, relative to the clock of the test."""
-    path = rig.folder / name if name.endswith(".part") else rig.library.blobs.path(name)
+    path = rig.folder / name if name.endswith(".part") else rig.path(name)
     at = clock.now() / 1_000_000 - old.total_seconds()
     os.utime(path, (at, at))
 

@@ -11,7 +11,7 @@ from holdfast.db.database import Database
 from holdfast.documents.lists import DocumentFilter
 from holdfast.documents.requests import Upload
 from holdfast.engine.states import SlotState, Status
-from holdfast.errors import Transient
+from holdfast.errors import StoreReadOnly, Transient
 from holdfast.indexes import gc, gc_statements
 from tests.support.audit import audit_quiet, changed
 from tests.support.foreign_index import install
@@ -110,17 +110,27 @@ def test_an_unavailable_index_store_delays_only_documents_that_use_it(
     assert outside._run("SELECT count(*) FROM rows") == [(0,)]
 
 
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (PermissionError("The file may not be removed."), "unexpected"),
+        (
+            StoreReadOnly("bucket_read_only", bucket="b", endpoint="e", action="s3:DeleteObject", detail=""),
+            "bucket_read_only",
+        ),
+    ],
+)
 def test_a_document_that_cannot_be_cleaned_up_keeps_its_error_and_delays_no_other(
-    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, refusal: Exception, code: str
 ) -> None:
     ids = fill(rig, 8)
     bad = rig.library.items.find(rig.base, "krill 3.md")
     remove = rig.library.blobs.remove
 
-    def refusing(name: str) -> None:
-        if name == bad.blob:
-            raise PermissionError("The file may not be removed.")
-        remove(name)
+    def refusing(names: list[str]) -> None:
+        if bad.blob in names:
+            raise refusal
+        remove(names)
 
     delete(rig, ids)
     with monkeypatch.context() as patch:
@@ -128,7 +138,7 @@ def test_a_document_that_cannot_be_cleaned_up_keeps_its_error_and_delays_no_othe
         rig.work()
     (owner,) = [rig.store.owner(rig.base.key, str(id_)) for id_ in ids if id_ == bad.id]
     (slot,) = owner.slots
-    assert (slot.kind, slot.state, slot.error and slot.error.code) == ("content", SlotState.DELETING, "unexpected")
+    assert (slot.kind, slot.state, slot.error and slot.error.code) == ("content", SlotState.DELETING, code)
     assert rig.count("owners") == 1
     clock.advance(rig.store.rules.retry.max_delay)
     rig.work()

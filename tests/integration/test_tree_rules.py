@@ -116,10 +116,10 @@ def before_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch, act: Callable[[],
     """Run `act` after the next request has started and before its transaction begins."""
     real = rig.store.admit_with
 
-    def late(write: Any) -> Any:
+    def late(*how: Any) -> Any:
         monkeypatch.setattr(rig.store, "admit_with", real)
         act()
-        return real(write)
+        return real(*how)
 
     monkeypatch.setattr(rig.store, "admit_with", late)
 

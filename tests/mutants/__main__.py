@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.mutants.generate import Mutant, generate_mutants
+from tests.mutants.generate import DATABASE_GUARDS, Mutant, generate_mutants
 from tests.mutants.install import VARIABLE
 
 if TYPE_CHECKING:
@@ -26,12 +26,38 @@ if TYPE_CHECKING:
 SEEDS = 300
 DECISIONS = tuple(f"tests/unit/test_{name}.py" for name in ("plan", "admission", "queue", "states"))
 STATEMENTS = tuple(f"tests/contract/test_{name}.py" for name in ("guards", "store", "queue", "partial_requests"))
-GUARD = "holdfast.guard"  # the simulation does not use it
+ENGINE, GUARD = "holdfast.engine", "holdfast.guard"
 GUARD_TESTS = (
     "tests/integration/test_guard.py",
     "tests/integration/test_guarded_task.py",
     "tests/integration/test_guard_adopt.py",
 )
+TESTS_OF_GUARDS = {  # the simulation uses none of these modules
+    GUARD: GUARD_TESTS,
+    "holdfast.documents": tuple(f"tests/integration/test_{name}.py" for name in ("queue_jobs", "bulk_jobs", "bulk")),
+    "holdfast.bases": ("tests/integration/test_base_jobs.py", "tests/integration/test_object_storage_errors.py"),
+    "holdfast.blobs": (
+        "tests/unit/test_blobs.py",
+        "tests/unit/test_blob_location.py",
+        "tests/unit/test_blob_download.py",
+        "tests/contract/test_blob_stores.py",
+        "tests/integration/test_object_storage_errors.py",
+        "tests/integration/test_object_storage_memory.py",
+    ),
+}
+# The tests of each module whose guards concern a real PostgreSQL. The simulation has none.
+DATABASE_TESTS = {
+    "holdfast.db.migrate": ("tests/contract/test_migrations.py", "tests/integration/test_lost_connections.py"),
+    "holdfast.engine.loop": ("tests/integration/test_notify.py",),
+    "holdfast.engine.store.leases": ("tests/contract/test_store.py",),
+    "holdfast.indexes.postgres": ("tests/integration/test_postgres_vectors.py",),
+}
+OTHER_DATABASE_TESTS = (
+    "tests/integration/test_lost_connections.py",
+    "tests/integration/test_pgbouncer.py",
+    "tests/integration/test_store_behind_pgbouncer.py",
+)
+ANYWHERE = "postgres or not postgres"
 CPU_SECONDS = 400  # per run; the slowest run that ends takes a quarter of it
 WALL_SECONDS = 1_200  # for a run that blocks without using CPU time
 ENDLESS = "never came to an end"
@@ -54,8 +80,10 @@ class Fate:
 def show(mutant: Mutant) -> Fate:
     """Run the simulation on a mutant, and the tests if the simulation detects nothing."""
     environment = {**os.environ, VARIABLE: f"{mutant.module}:{mutant.number}"}
-    if mutant.module.startswith(GUARD):
-        return Fate(mutant.name, None, _tests_notice(environment, GUARD_TESTS))
+    if mutant.module in DATABASE_GUARDS:
+        return Fate(mutant.name, None, _tests_notice(environment, _database_tests(mutant.module), marked=ANYWHERE))
+    if not mutant.module.startswith(ENGINE):
+        return Fate(mutant.name, None, _tests_notice(environment, _tests_of(mutant.module)))
     ran = _run([sys.executable, "-m", "tests.mutants", "--infected"], environment)
     if ran.returncode == OUT_OF_TIME:
         return Fate(mutant.name, None, ENDLESS)
@@ -68,16 +96,35 @@ def show(mutant: Mutant) -> Fate:
     return Fate(mutant.name, None, _tests_notice(environment, _tests_of(mutant.module)))
 
 
+def _find_broken_test(mutants: Sequence[Mutant]) -> str | None:
+    """Run the tests of these mutants without any mutant."""
+    modules = {mutant.module for mutant in mutants}
+    environment = dict(os.environ)
+    databases = {test for module in modules & {*DATABASE_GUARDS} for test in _database_tests(module)}
+    broken = _tests_notice(environment, sorted(databases), marked=ANYWHERE) if databases else None
+    if broken or modules <= {*DATABASE_GUARDS}:
+        return broken
+    others = [mutant.module for mutant in mutants if mutant.module not in DATABASE_GUARDS]
+    return _tests_notice(environment, list(dict.fromkeys(test for module in others for test in _tests_of(module))))
+
+
+def _database_tests(module: str) -> Sequence[str]:
+    return DATABASE_TESTS.get(module, OTHER_DATABASE_TESTS)
+
+
 def _tests_of(module: str) -> Sequence[str]:
     """Return the tests with those of the module first, because a run ends at the first failure."""
+    for package, tests in TESTS_OF_GUARDS.items():
+        if module.startswith(package):
+            return tests
     first, then = (STATEMENTS, DECISIONS) if ".store." in module else (DECISIONS, STATEMENTS)
     return (*first, *then, "tests/unit")
 
 
-def _tests_notice(environment: dict[str, str], tests: Sequence[str]) -> str | None:
+def _tests_notice(environment: dict[str, str], tests: Sequence[str], marked: str = "not postgres") -> str | None:
     command = [
         sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "tests.mutants.install",
-        "-p", "no:cacheprovider", "-m", "not postgres", *tests,
+        "-p", "no:cacheprovider", "-m", marked, *tests,
     ]  # fmt: skip
     ran = _run(command, environment)
     if ran.returncode == OUT_OF_TIME:
@@ -120,10 +167,10 @@ def main() -> int:
     if options.infected:
         look(options.seeds)
         return 0
-    if broken := _tests_notice(dict(os.environ), (*STATEMENTS, "tests/unit", *GUARD_TESTS)):
+    mutants = [mutant for mutant in generate_mutants() if any(only in mutant.name for only in options.only)]
+    if broken := _find_broken_test(mutants):
         print(f"{broken} fails without any mutant; whatever it notices would prove nothing")
         return 1
-    mutants = [mutant for mutant in generate_mutants() if any(only in mutant.name for only in options.only)]
     fates = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for fate in pool.map(show, mutants):

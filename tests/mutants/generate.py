@@ -7,6 +7,11 @@ The mutants remove, one at a time:
 - `engine/plan.py`, `engine/queue.py`: each branch, each conjunct, each side of a conditional expression.
 - `engine/admission.py`: each row of the table, and each branch and conjunct of the functions that classify a situation.
 - `guard/`: each branch, each conjunct, each side of a conditional expression in the code that answers and publishes.
+- `documents/bulk*.py`, `bases/removal.py`, `blobs/`: the same in the functions of `GUARDS`, the conditions of their
+  comprehensions, and the calls of `GUARD_CALLS`.
+- `db/database.py`, `db/postgres.py`, `db/migrate.py`, `engine/loop.py`, `engine/store/leases.py` and
+  `indexes/postgres.py`: each branch, each conjunct and each call in the functions that keep writes on PostgreSQL right
+  (`DATABASE_GUARDS`).
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     Edit = tuple[str, Callable[[], None]]  # a description of the removal, and the function that applies it
 
@@ -28,6 +33,36 @@ HOUSEKEEPING = frozenset({"__init__", "close"})
 PREDICATES = frozenset({"claimable", "held", "unchanged_since_read", "releasable", "cancellable", "paused", "unpaused"})
 DECISIONS = frozenset({"classify_situation", "stalled", "may_be_overtaken"})
 TABLE = "ADMISSION_RULES"
+GUARD_CALLS = frozenset({"_require_held", "require_held", "require_unchanged", "waiting_for_blobs"})
+GUARDS = {
+    "holdfast.documents.bulk": {
+        "finished", "builds", "everything", "read_next_ids", "read_next_owners", "advance_in_queue", "request_matching",
+        "clear", "_prepare_filter", "_resolve_filter",
+    },
+    "holdfast.documents.bulk_run": {
+        "_delete_batch", "_request_batch", "_request_in_queue", "_lock", "_require_held", "_save", "_select",
+    },
+    "holdfast.documents.bulk_queue": {"_apply_or_start", "_prepare_cancel", "count_cancellable", "_count_retryable"},
+    "holdfast.bases.removal": {"_remove_contents"},
+    "holdfast.blobs.base": {"waiting_for_blobs", "check_name", "open_blob_store"},
+    "holdfast.blobs.s3": {"_undo", "find_missing", "may_be_stored", "_remove_versions", "_name"},
+    "holdfast.blobs.s3_bucket": {"get", "_request_versions", "_read"},
+    "holdfast.blobs.s3_errors": {"translate_s3_errors", "make_refusal"},
+    "holdfast.blobs.hashed_copy": {"_check_size"},
+}  # fmt: skip
+# Functions for lost connections, conflicts, upgrades, timeouts, poolers and the index of vectors.
+DATABASE_GUARDS = {
+    "holdfast.db.database": {"_begin_write", "next_pause"},
+    "holdfast.db.postgres": {
+        "_resolve_commit", "_set_timeouts", "_test", "_translate_connection_error", "begin_autocommit", "begin_write",
+        "is_unreachable", "postgres_engine",
+    },
+    "holdfast.db.migrate": {"_upgrade", "_wait_for_turn", "migrate"},
+    "holdfast.engine.loop": {"run"},
+    "holdfast.engine.store.leases": {"_check_schema"},
+    "holdfast.indexes.postgres": {"_create_index", "tend"},
+}  # fmt: skip
+HARMLESS_CALLS = ("log.", "time.sleep")  # without them everything stays right
 
 
 @dataclass(frozen=True)
@@ -62,7 +97,10 @@ def generate_mutants() -> Iterator[Mutant]:
     """Yield every mutant."""
     trees = {module: ast.parse((SOURCE / (module.replace(".", "/") + ".py")).read_text()) for module in EDITS}
     defined = {name for tree in trees.values() for top in tree.body for name in _defined(top)}
-    if missing := {*PREDICATES, *DECISIONS, TABLE} - defined:
+    missing = {*PREDICATES, *DECISIONS, TABLE} - defined
+    for module, names in (GUARDS | DATABASE_GUARDS).items():
+        missing |= names - {node.name for node in ast.walk(trees[module]) if isinstance(node, ast.FunctionDef)}
+    if missing:
         raise LookupError(f"no longer defined, so no mutant is made of them: {sorted(missing)}")
     for module, edits in EDITS.items():
         tree = trees[module]
@@ -117,18 +155,18 @@ def _methods(tree: ast.Module) -> Iterator[Edit]:
                 yield from _branches(one)
 
 
-EDITS = {
-    "holdfast.engine.store.statements": _statements,
-    "holdfast.engine.store.queue_statements": _statements,
-    "holdfast.engine.plan": _plan,
-    "holdfast.engine.queue": _methods,
-    "holdfast.engine.admission": _admission,
-    "holdfast.guard.work": _methods,
-    "holdfast.guard.run": _methods,
-    "holdfast.guard.guard": _methods,
-    "holdfast.guard.celery": _methods,
-    "holdfast.guard.adopt": _methods,
-}
+def _guards(
+    names: Collection[str], *parts: Callable[[ast.FunctionDef], Iterator[Edit]]
+) -> Callable[[ast.Module], Iterator[Edit]]:
+    """Return the edits of the named functions of a module, also of those inside others."""
+
+    def edits(tree: ast.Module) -> Iterator[Edit]:
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef) and function.name in names:
+                for part in parts:
+                    yield from part(function)
+
+    return edits
 
 
 def _branches(function: ast.FunctionDef) -> Iterator[Edit]:
@@ -142,6 +180,50 @@ def _branches(function: ast.FunctionDef) -> Iterator[Edit]:
         if isinstance(node, ast.BoolOp):
             for value in list(node.values):
                 yield f"{function.name}: without {_short(value)}", _operand_removal(node, value)
+
+
+def _filters(function: ast.FunctionDef) -> Iterator[Edit]:
+    """Yield the removal of each condition of a comprehension."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.comprehension):
+            for condition in list(node.ifs):
+                yield f"{function.name}: each, not if {_short(condition)}", _removal(node.ifs, condition)
+
+
+def _guard_calls(function: ast.FunctionDef) -> Iterator[Edit]:
+    """Yield the removal of each call of a guard: a statement, or the context of a `with` block."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Expr) and _calls(node, *GUARD_CALLS):
+            yield f"{function.name}: without {_short(node)}", _setting(node, "value", ast.Constant(value=None))
+        for item in node.items if isinstance(node, ast.With) else ():
+            if _calls(item, *GUARD_CALLS):
+                nothing = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
+                yield f"{function.name}: without {_short(item)}", _setting(item, "context_expr", nothing)
+
+
+def _calls_alone(function: ast.FunctionDef) -> Iterator[Edit]:
+    """Remove each statement that only calls something."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+            continue
+        if not ast.unparse(node.value).startswith(HARMLESS_CALLS):
+            yield f"{function.name}: without {_short(node.value)}", _setting(node, "value", ast.Constant(value=None))
+
+
+EDITS = {
+    "holdfast.engine.store.statements": _statements,
+    "holdfast.engine.store.queue_statements": _statements,
+    "holdfast.engine.plan": _plan,
+    "holdfast.engine.queue": _methods,
+    "holdfast.engine.admission": _admission,
+    "holdfast.guard.work": _methods,
+    "holdfast.guard.run": _methods,
+    "holdfast.guard.guard": _methods,
+    "holdfast.guard.celery": _methods,
+    "holdfast.guard.adopt": _methods,
+    **{module: _guards(names, _branches, _filters, _guard_calls) for module, names in GUARDS.items()},
+    **{module: _guards(names, _branches, _calls_alone) for module, names in DATABASE_GUARDS.items()},
+}
 
 
 def _calls(node: ast.AST, *names: str) -> list[ast.Call]:

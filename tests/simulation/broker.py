@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.engine.slot import Ring
     from tests.simulation.world import World
@@ -20,6 +20,8 @@ class Message:
 class Broker:
     """Queues rings. A message stays unacknowledged until its worker is done."""
 
+    needs_rings = True
+
     def __init__(self, world: World) -> None:
         self._world = world
         self.queue: list[Message] = []
@@ -31,8 +33,8 @@ class Broker:
     def stop(self) -> None:
         """Do nothing, because nothing runs here."""
 
-    def room(self, kind: str) -> int:  # noqa: ARG002
-        return 4
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:  # noqa: ARG002
+        return 4 - outstanding()
 
     def carry(self, rings: Sequence[Ring]) -> None:
         for ring in rings:

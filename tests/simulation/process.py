@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.broker import Message
     from tests.simulation.world import World
 
+RING_BATCH = 4  # slots that a worker claims at once after a ring
 WRITES = frozenset(
     {"claim", "claim_next", "extend", "complete", "fail", "release", "forget", "ring", "expire", "give_up"}
 )
@@ -168,7 +169,7 @@ class Worker(Process):
         self.message = message
 
         def work() -> None:
-            self.executor.run(message.ring)
+            self.executor.answer(message.ring, (), RING_BATCH)
             self.world.check_acknowledgement(self)
             self.world.broker.acknowledge(message)
 

@@ -149,6 +149,8 @@ class World:
         slots = rng.choice((*WISHES, WISHES[-1], ()))
         if operation is Operation.RENEW:
             slots = slots or WISHES[0]
+        if operation is Operation.DELETE:
+            slots = ()  # with slots, a delete creates an unknown owner, as the deletion of a base does
         kinds = {
             Operation.RENEW: tuple(spec.kind for spec in slots[-1:]),
             Operation.DROP: rng.choice([("cards",), ("vector",), ("vector", "cards"), ("content",)]),

@@ -55,7 +55,7 @@ class Manifest:
             self.slots = tx.run_sql(
                 "SELECT slots.id, slots.owner_id, owners.base, kind, state, built, source, missing, recipe "
                 "FROM slots JOIN owners ON owners.id = slots.owner_id "
-                "WHERE kind NOT IN ('cards', 'merging', 'rollout', 'source')"  # these slots list no chunks
+                "WHERE kind NOT IN ('bulk', 'cards', 'merging', 'rollout', 'source')"  # these slots list no chunks
             )
             self.missing: dict[int, set[int]] = defaultdict(set)
             for slot, chunk in tx.run_sql("SELECT slot_id, chunk_id FROM library_missing"):

@@ -64,6 +64,7 @@ class CeleryWorker:
         concurrency: int = 1,
         pool: str = "prefork",
         queues: Iterable[str] = ("celery",),
+        options: Iterable[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = f"celery-{time.monotonic_ns()}"
@@ -73,7 +74,7 @@ class CeleryWorker:
         self._child: Child | None = None
         names = ["--hostname", f"{self.name}@%h", "--loglevel=INFO"]
         serving = [f"--concurrency={concurrency}", f"--pool={pool}", f"--queues={','.join(queues)}"]
-        self._command = [sys.executable, "-m", "celery", "-A", module, "worker", *names, *serving, *QUIET]
+        self._command = [sys.executable, "-m", "celery", "-A", module, "worker", *names, *serving, *options, *QUIET]
 
     def __enter__(self) -> Self:
         child = self._child = Child(self._command, log=self.log_file, cwd=ROOT, env=os.environ | self._environment)

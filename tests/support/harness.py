@@ -41,10 +41,10 @@ class Rig:
         **base: Any,
     ) -> None:
         self.clock = clock
-        self.store = open_test_store(url, clock)
         self.folder = folder
         usual = {"home": str(folder.parent / "home"), "database": url, "data": str(folder)}
         numbers = Settings(**{**usual, **(settings or {})})
+        self.store = open_test_store(url, clock, connections=numbers.connections)
         self.library = Library(self.store, numbers, embedder=provider, speaker=speaker, clock=clock)
         self.base: Base = self.library.catalog.create_base("shelf", BaseSettings(**base))
         self.indexers = self.library.indexers()
@@ -128,6 +128,11 @@ class Rig:
         for recipe in self.library.indexes.recipes(self.base, kind):
             found += self.library.indexes[kind].scan(recipe, 0, 1_000_000)
         return sorted(found)
+
+    def path(self, blob: str | None) -> Path:
+        """Return the file of a blob; the folder in it is named by the first character."""
+        assert blob
+        return self.folder / blob[0] / blob
 
     def close(self) -> None:
         self.store.close()

@@ -39,7 +39,7 @@ class HttpSite:
         rig.store.database.set_notifier(self.bell)
         self.served = ServerState(
             library=rig.library,
-            settings=Settings(data=str(rig.folder), **settings),
+            settings=Settings(**{"data": str(rig.folder), **settings}),
             feed=Feed(rig.library.event_log, SystemClock()),
             needs_key=needs_key,
         )

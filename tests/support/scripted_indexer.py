@@ -134,7 +134,7 @@ class Workshop:
 
     def __call__(self) -> WorkerParts:
         points = Points(self.folder, self.faults)
-        settings, notifier = self.settings, open_work_notifier(self.settings.database)
+        settings, notifier = self.settings, open_work_notifier(self.settings.database, self.settings.connections)
         if settings.log:
             configure_logging(settings.log)
         return WorkerParts(

@@ -53,13 +53,14 @@ class Carrier:
     def __init__(self, room: int | None = 100) -> None:
         self.carried: list[Ring] = []
         self.wakes = 0
-        self._room = room
+        self.needs_rings = room is not None
+        self._room = room or 0
 
     def start(self, crew: Worker) -> None:
         """Do nothing: this scheduler runs no workers."""
 
-    def room(self, kind: str) -> int | None:  # noqa: ARG002 - the same for every kind
-        return self._room
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:  # noqa: ARG002 - the same for every kind
+        return self._room - outstanding()
 
     def carry(self, rings: Sequence[Ring]) -> None:
         self.wakes += 1

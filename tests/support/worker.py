@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def answer_rings(crew: LocalWorker, settings: Settings) -> None:
     parts = crew.parts
-    carrying = InlineScheduler()
+    carrying = InlineScheduler(settings)
     carrying.start(crew)
     reconciler = Reconciler(parts.store, carrying, tuple(parts.indexers), parts.rules, reach=parts.failpoint)
     listener = parts.notifier.listen()
@@ -39,6 +39,7 @@ def answer_rings(crew: LocalWorker, settings: Settings) -> None:
         crew.stop()
 
     when_told(stop)
+    parts.failpoint("listening")
     tending.run()
     carrying.stop()
     listener.close()

@@ -32,12 +32,14 @@ SHORT = {
 class Shop:
     """One database, seen from outside the programs that use it."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, **settings: str) -> None:
         self.folder = folder
         self.name = url.partition(":")[0].partition("+")[0]
         self._url = url
-        self._bell = open_work_notifier(url)
-        self.store = open_configured_store(Settings(database=url), self._bell)
+        self._more = settings
+        opened = Settings(database=url, **dict[str, Any](settings))
+        self._bell = open_work_notifier(url, opened.connections)
+        self.store = open_configured_store(opened, self._bell)
         make_rows_table(self.store)
 
     def close(self) -> None:
@@ -45,7 +47,7 @@ class Shop:
         self._bell.close()
 
     def program(self, mode: str, *faults: Fault, **settings: str) -> Program:
-        return Program(mode, self.folder, faults=faults, database=self._url, **(SHORT | settings))
+        return Program(mode, self.folder, faults=faults, database=self._url, **(SHORT | self._more | settings))
 
     def add(self, *owners: str, **more: Any) -> None:
         for answer in self.store.admit([request(owner, **({"slots": DOCUMENT} | more)) for owner in owners]):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.catalog.blobs import BLOCK_BYTES, Blob, BlobStore
+from holdfast.blobs.base import BLOCK_BYTES, Blob
+from holdfast.blobs.folder import FolderBlobStore
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    return BlobStore(tmp_path / "data" / "blobs")
+def blobs(tmp_path: Path) -> FolderBlobStore:
+    return FolderBlobStore(tmp_path / "data" / "blobs")
 
 
-def put(blobs: BlobStore, *sources: io.BytesIO) -> list[Blob]:
+def put(blobs: FolderBlobStore, *sources: io.BytesIO) -> list[Blob]:
     with blobs.write_batch() as put_one:
         return [put_one(source) for source in sources]
 
@@ -32,25 +33,25 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("content", [b"", b"krill", bytes(range(256)) * 10, b"x" * (2 * BLOCK_BYTES + 1)])
-def test_a_file_is_read_back_as_it_was_written(blobs: BlobStore, content: bytes) -> None:
+def test_a_file_is_read_back_as_it_was_written(blobs: FolderBlobStore, content: bytes) -> None:
     (blob,) = put(blobs, io.BytesIO(content))
     assert blobs.path(blob.name).read_bytes() == content
     assert (blob.digest, blob.size) == (hashlib.sha256(content).hexdigest(), len(content))
 
 
-def test_equal_bytes_are_stored_in_two_independent_files(blobs: BlobStore) -> None:
+def test_equal_bytes_are_stored_in_two_independent_files(blobs: FolderBlobStore) -> None:
     one, two = put(blobs, io.BytesIO(b"krill"), io.BytesIO(b"krill"))
     assert one.digest == two.digest
     assert one.name != two.name
-    blobs.remove(one.name)
+    blobs.remove([one.name])
     assert not blobs.path(one.name).exists()
     assert blobs.path(two.name).read_bytes() == b"krill"
 
 
-def test_removing_twice_does_no_harm(blobs: BlobStore, tmp_path: Path) -> None:
+def test_removing_twice_does_no_harm(blobs: FolderBlobStore, tmp_path: Path) -> None:
     (blob,) = put(blobs, io.BytesIO(b"krill"))
-    blobs.remove(blob.name)
-    blobs.remove(blob.name)
+    blobs.remove([blob.name])
+    blobs.remove([blob.name])
     assert files(tmp_path) == []
 
 
@@ -67,7 +68,7 @@ class Broken(io.BytesIO):
         return super().read(3 if size else 0)
 
 
-def test_a_source_that_fails_midway_leaves_no_file(blobs: BlobStore, tmp_path: Path) -> None:
+def test_a_source_that_fails_midway_leaves_no_file(blobs: FolderBlobStore, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         put(blobs, Broken(b"krill and whales"))
     assert files(tmp_path) == []
@@ -75,7 +76,7 @@ def test_a_source_that_fails_midway_leaves_no_file(blobs: BlobStore, tmp_path: P
 
 @pytest.mark.parametrize("step", ["fsync", "rename"])
 def test_a_crash_before_the_bytes_are_synced_leaves_no_named_file(
-    blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    blobs: FolderBlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     def crash(*_: object) -> None:
         raise Crash
@@ -90,7 +91,7 @@ def test_a_crash_before_the_bytes_are_synced_leaves_no_named_file(
 
 
 def test_bytes_are_synced_before_the_rename_and_folders_before_the_write_returns(
-    blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    blobs: FolderBlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
     real = os.fsync
@@ -111,11 +112,11 @@ def test_bytes_are_synced_before_the_rename_and_folders_before_the_write_returns
     "name",
     ["", ".", "..", "../secret", "../../etc/passwd", "/etc/passwd", "ab/../../../secret", "a\0b", "x" * 64 + "-1/../y"],
 )
-def test_no_name_reaches_outside_the_folder(blobs: BlobStore, tmp_path: Path, name: str) -> None:
+def test_no_name_reaches_outside_the_folder(blobs: FolderBlobStore, tmp_path: Path, name: str) -> None:
     secret = tmp_path / "secret"
     secret.write_text("keep")
     with pytest.raises(BadRequest):
         blobs.path(name)
     with pytest.raises(BadRequest):
-        blobs.remove(name)
+        blobs.remove([name])
     assert secret.read_text() == "keep"

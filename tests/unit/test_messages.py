@@ -27,8 +27,9 @@ CJK = re.compile(r"[\u4e00-\u9fff]")
 NAMES = frozenset({
     "API", "Anki", "BM25", "CSV", "Celery", "Ctrl", "DOCX", "Excel", "GB", "HTML", "HTTP", "HTTPS", "Holdfast",
     "IPv4", "IPv6", "Idempotency-Key", "JSON", "JavaScript", "KB", "MB", "MCP", "Markdown", "NUL", "OCR",
-    "OpenAI", "PDF", "PostgreSQL", "PowerPoint", "Python", "Redis", "SHA-256", "SQL", "SQLite", "SSE", "TLS",
-    "TMPDIR", "TSV", "URL", "UTC", "UTF-8", "Unicode", "Webhook", "Word", "XML", "ZIP",
+    "OpenAI", "PDF", "PostgreSQL", "PowerPoint", "Python", "RabbitMQ", "Redis", "SHA-256", "SQL", "SQLite", "SSE",
+    "TLS", "TMPDIR", "TOML", "TSV", "URL", "UTC", "UTF-8", "Unicode", "Valkey", "Webhook", "Word", "XML", "ZIP",
+    "pgbouncer",
 })
 # fmt: on
 # What users type or read elsewhere in the same form: code, settings, paths, addresses, options, event types.

@@ -10,22 +10,38 @@ from typing import Any
 
 import pytest
 
+from holdfast.db import ConnectionOptions
 from holdfast.engine.rules import Rules
 from holdfast.errors import BadSettings
 from holdfast.llm.openai import Endpoint
-from holdfast.settings import ENV_PREFIX, Settings
+from holdfast.settings import ENV_PREFIX, Settings, read_given_values
 
 NAMES = [one.name for one in fields(Settings)]
-NUMBERS = [one.name for one in fields(Settings) if isinstance(one.default, int | float)]
+NUMBERS = [one.name for one in fields(Settings) if type(one.default) in (int, float)]
 
 # A second, independent copy of the documented defaults.
 DEFAULTS = {
+    "config": "",
+    "production": False,
     "home": str(Path.home() / ".local/share/holdfast"),
     "database": f"sqlite:///{Path.home()}/.local/share/holdfast/holdfast.db",
     "data": str(Path.home() / ".local/share/holdfast/files"),
+    "s3_endpoint": "",
     "scheduler": "embedded",
+    "broker": "",
+    "queue_prefix": "holdfast",
     "workers": 2,
     "claim_batch": 100,
+    "database_pool": 8,
+    "database_overflow": 32,
+    "database_wait": timedelta(seconds=30),
+    "database_connect": timedelta(seconds=10),
+    "database_lock": timedelta(seconds=30),
+    "database_idle": timedelta(seconds=60),
+    "database_statement": timedelta(),
+    "database_retry": timedelta(seconds=10),
+    "database_pooler": "",
+    "database_direct": "",
     "lease": timedelta(seconds=120),
     "heartbeat": timedelta(seconds=30),
     "deadline": timedelta(hours=6),
@@ -47,6 +63,8 @@ DEFAULTS = {
     "key": "",
     "keys": "auto",
     "upload_limit": 200,
+    "drain": timedelta(minutes=10),
+    "health_port": 0,
     "streams": 1000,
     "streams_per_key": 100,
     "secret_key": "",
@@ -66,6 +84,7 @@ DEFAULTS = {
     "chat_price_read": None,
     "chat_price_written": None,
 }
+CHOICES = {"keys": "on", "log": "debug", "database_pooler": "transaction"}
 PRICES = [name for name, default in DEFAULTS.items() if default is None]
 PAIRS = [{f"{purpose}_url", f"{purpose}_model"} for purpose in ("embedding", "chat")]  # set both or neither
 
@@ -162,6 +181,36 @@ def test_a_number_that_cannot_be_read_is_refused(name: str, text: str) -> None:
     assert refused.value.subcode == expected
 
 
+PRODUCTION = {
+    "production": "on",
+    "database": "postgresql+psycopg://db/holdfast",
+    "secret_key": "s" * 32,
+    "keys": "on",
+}
+
+
+@pytest.mark.parametrize(
+    ("missing", "subcode"),
+    [("database", "production_sqlite"), ("secret_key", "production_secret_key"), ("keys", "production_keys")],
+)
+def test_production_refuses_settings_for_one_machine(missing: str, subcode: str) -> None:
+    assert read(**PRODUCTION).production
+    with pytest.raises(BadSettings) as refused:
+        read(**{name: text for name, text in PRODUCTION.items() if name != missing})
+    assert refused.value.subcode == subcode
+    assert f"HOLDFAST_{missing.upper()}" in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("on", True), ("1", True), ("TRUE", True), ("off", False), ("0", False)])
+def test_a_switch_is_on_or_off(text: str, value: object) -> None:
+    assert read(**(PRODUCTION | {"production": text})).production is value
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_refused() -> None:
+    with pytest.raises(BadSettings, match=r"HOLDFAST_PRODUCTION is 'maybe'\. Set it to `on` or `off`"):
+        read(production="maybe")
+
+
 @pytest.mark.parametrize("name", PRICES)
 def test_a_price_is_a_number_or_not_known(name: str) -> None:
     assert getattr(read(**{name: ""}), name) is None
@@ -180,7 +229,7 @@ def test_the_type_of_a_default_decides_how_a_variable_is_parsed() -> None:
     assert (settings.database, settings.scheduler) == ("postgresql+psycopg://db/holdfast", "inline")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[2:])  # the first names the file; the second needs others
 def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
     default = getattr(Settings(), name)
     text = {timedelta: "61s", int: "3", float: "0.3", str: "other", type(None): "0.3"}[type(default)]
@@ -188,8 +237,8 @@ def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
         text = "4h"
     if name == "heartbeat":
         text = "29s"
-    if name in ("keys", "log"):
-        text = {"keys": "on", "log": "debug"}[name]
+    if name in CHOICES:
+        text = CHOICES[name]
     if name == "folder_roots":
         text = "/srv/docs"
     together = next((pair for pair in PAIRS if name in pair), {name})
@@ -199,9 +248,9 @@ def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
     assert {one for one in NAMES if getattr(changed, one) != getattr(Settings(), one)} == together
 
 
-@pytest.mark.parametrize("name", ["keys", "log"])
+@pytest.mark.parametrize("name", CHOICES)
 def test_an_invalid_choice_is_refused_with_the_valid_choices(name: str) -> None:
-    choices = r"(auto, on|debug, info, warning)\."
+    choices = r"(auto, on|debug, info, warning|transaction)\."
     with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is 'loud'. Set it to one of: {choices}"):
         read(**{name: "loud"})
 
@@ -307,3 +356,101 @@ def test_allowed_roots_are_absolute_paths_separated_by_colons() -> None:
     assert Settings().allowed_roots == []
     with pytest.raises(BadSettings, match="HOLDFAST_FOLDER_ROOTS contains 'docs', which is not an absolute path"):
         Settings(folder_roots="/srv:docs")
+
+
+def test_the_connections_are_derived_from_the_settings() -> None:
+    assert Settings().connections == ConnectionOptions()
+    changed = Settings(
+        database_pool=2,
+        database_overflow=3,
+        database_wait=4 * SECOND,
+        database_connect=5.5 * SECOND,
+        database_lock=6 * SECOND,
+        database_idle=7 * SECOND,
+        database_statement=8 * SECOND,
+        database_retry=9 * SECOND,
+        database_pooler="transaction",
+        database_direct="postgresql+psycopg://db/holdfast",
+    ).connections
+    assert changed == ConnectionOptions(
+        pool=2,
+        overflow=3,
+        wait=4 * SECOND,
+        connect=5.5 * SECOND,
+        lock=6 * SECOND,
+        idle=7 * SECOND,
+        statement=8 * SECOND,
+        retry=9 * SECOND,
+        pooler="transaction",
+        direct="postgresql+psycopg://db/holdfast",
+    )
+    assert changed.connect_seconds == 6
+    assert changed.session_settings == {
+        "lock_timeout": "6000",
+        "idle_in_transaction_session_timeout": "7000",
+        "statement_timeout": "8000",
+        "jit": "off",
+    }
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "holdfast.toml"
+
+
+def test_the_file_gives_values_and_the_environment_wins(file: Path) -> None:
+    file.write_text(
+        'workers = 8\nlease = "3m"\nheartbeat = 20\nbackoff_jitter = 0.5\nchat_price_read = 2\nhost = "::1"\n'
+    )
+    settings = read(config=str(file), lease="4m")
+    assert (settings.workers, settings.lease, settings.heartbeat) == (8, timedelta(minutes=4), timedelta(seconds=20))
+    assert (settings.backoff_jitter, settings.chat_price_read, settings.host) == (0.5, 2.0, "::1")
+    assert settings.config == str(file)
+    given = read_given_values({"HOLDFAST_CONFIG": str(file), "HOLDFAST_LEASE": "4m", "PATH": "/bin"})
+    origins = {name: value.origin for name, value in given.items()}
+    in_file = dict.fromkeys(("workers", "heartbeat", "backoff_jitter", "chat_price_read", "host"), str(file))
+    assert origins == {**in_file, "config": "environment", "lease": "environment"}
+
+
+def refuse(file: Path, content: bytes | str) -> BadSettings:
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BadSettings) as refused:
+        read(config=str(file))
+    return refused.value
+
+
+@pytest.mark.parametrize("name", ["leese", "config", "HOLDFAST_LEASE", "LEASE"])
+def test_an_unknown_name_in_the_file_is_refused_with_the_file_and_the_name(file: Path, name: str) -> None:
+    error = refuse(file, f"{name} = 5")
+    assert error.subcode == "unknown_config_name"
+    assert f"The settings file '{file}' contains '{name}', which is not a setting." in str(error)
+    assert "heartbeat, deadline" in str(error)
+
+
+def test_a_value_in_the_file_that_cannot_be_read_is_refused_with_the_file_and_the_name(file: Path) -> None:
+    for content, words in {
+        'lease = "soon"': f"`lease` in {file} is 'soon', which is not a duration.",
+        "workers = 2.5": f"`workers` in {file} is '2.5', which is not a whole number.",
+        'backoff_jitter = "high"': f"`backoff_jitter` in {file} is 'high', which is not a number.",
+        'hosts = ["a", "b"]': f"In the settings file '{file}', 'hosts' is of type list.",
+        "[lease]\nseconds = 5": f"In the settings file '{file}', 'lease' is of type dict.",
+    }.items():
+        assert words in str(refuse(file, content))
+
+
+@pytest.mark.parametrize("content", ["workers: 4", "workers = 1\nworkers = 2", b"workers = \xff"])
+def test_a_file_that_is_not_toml_is_refused(file: Path, content: bytes | str) -> None:
+    error = refuse(file, content)
+    assert error.subcode == "config_not_toml"
+    assert f"The settings file '{file}' is not valid TOML" in str(error)
+
+
+def test_a_file_that_does_not_exist_is_refused(file: Path) -> None:
+    with pytest.raises(BadSettings, match=f"HOLDFAST_CONFIG names '{file}', which cannot be read .No such file"):
+        read(config=str(file))
+
+
+@pytest.mark.parametrize("name", ["compact_limit", "database_overflow"])
+def test_a_limit_below_zero_is_refused(name: str) -> None:
+    with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is -1. Set it to 0 or more."):
+        Settings(**dict[str, Any]({name: -1}))

@@ -94,6 +94,7 @@ CASES = [
     Case("due for another attempt", make_slot(S.WAITING, due_at=NOW), "next", {"ahead": 0}),
     Case("queued, first", make_slot(S.QUEUED, queued_at=NOW), "next", {"ahead": 0}),
     Case("queued, third", make_slot(S.QUEUED, queued_at=NOW), "behind", {"ahead": 2}, {"ahead": 2}),
+    Case("queued far behind", make_slot(S.QUEUED, queued_at=NOW), "far_behind", {"ahead": 10_000}, {"ahead": 10_000}),
     Case("nobody for a minute", make_slot(S.QUEUED, queued_at=OLD), "no_worker", {"kind": "cards", "since": OLD}),
     Case("nobody for less", make_slot(S.QUEUED, queued_at=ago(seconds=59)), "next", {"ahead": 0}),
     Case(

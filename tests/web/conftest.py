@@ -42,10 +42,11 @@ EXPECTED = "Failed to load resource"  # the browser's message for an error respo
 class Site:
     """A server that can be killed and started again at the same address."""
 
-    def __init__(self, home: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, home: Path, environment: dict[str, str] | None = None, *options: str) -> None:
         self.home = home
         self._environment = environment
-        self._serving = Serving(home, environment=environment)
+        self._options = options
+        self._serving = Serving(home, *options, environment=environment)
         self.url = self._serving.address
 
     @property
@@ -58,7 +59,8 @@ class Site:
 
     def start(self) -> None:
         """Start the server again at the same address."""
-        self._serving = Serving(self.home, port=urlsplit(self.url).port or 0, environment=self._environment)
+        port = urlsplit(self.url).port or 0
+        self._serving = Serving(self.home, *self._options, port=port, environment=self._environment)
         assert self._serving.address == self.url
 
     def restart(self) -> None:

@@ -11,14 +11,13 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.paid_provider import BAD_KEY, NO_MODEL, PaidProvider, unpaid
-from tests.support.processes import until
 from tests.web.conftest import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Locator, Page, Route
+    from playwright.sync_api import Browser, Locator, Page
 
 PLACE = "/settings?base=handbook"
 # Long enough that another chunk size creates other chunks, whose vectors must be paid.
@@ -89,7 +88,7 @@ def test_saving_shows_the_rollout_and_writes_only_changed_settings(
     page.get_by_role("checkbox", name="questions").check()
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#saved")).to_have_text("Settings saved.")
-    expect(page.locator("#rollout")).to_contain_text("Documents left: 1. The current indexes stay searchable.")
+    expect(page.locator("#rollout")).to_contain_text("Updated: 0 of 1. The current indexes stay searchable.")
     expect(page.get_by_text("Not available: A language model writes the questions")).to_be_visible()
     paid.release()
     expect(page.locator("#rollout")).to_be_hidden()
@@ -100,28 +99,21 @@ def test_saving_shows_the_rollout_and_writes_only_changed_settings(
     expect(page.locator("#saved")).to_have_text("No changes to save.")
 
 
-def test_documents_still_being_built_are_shown_although_the_rollout_has_ended(
-    page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]
-) -> None:
+def test_a_rollout_can_be_cancelled(page: Page, site: Site, paid: PaidProvider, put: Callable[[str, str], int]) -> None:
     put("tides.md", TIDES)
     page.goto(PLACE)
-
-    def answer_late(route: Route) -> None:
-        if route.request.method != "PATCH":
-            return route.fallback()
-        answered = route.fetch()
-        until(lambda: site.api.get("/bases/handbook").json()["rollout"] is None, "the rollout did not end")
-        return route.fulfill(response=answered, json=answered.json() | {"rollout": None})
-
-    page.route("**/api/v1/bases/handbook", answer_late)
     paid.stall()
     page.get_by_label("Chunk size").fill("100")
     page.get_by_label("Chunk overlap").fill("10")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#saved")).to_have_text("Settings saved.")
-    expect(page.locator("#rollout")).to_contain_text("Documents left: 1.")
-    paid.release()
+    page.locator("#rollout").get_by_role("button", name="Cancel update").click()
     expect(page.locator("#rollout")).to_be_hidden()
+    assert site.api.get("/bases/handbook").json()["rollout_job"] is None
+    (job,) = [
+        one for one in site.api.get("/jobs", params={"base": "handbook"}).json()["items"] if one["subject"] == "rollout"
+    ]
+    assert job["outcome"] == "cancelled"
+    paid.release()
 
 
 def test_irreversible_actions_require_typing_the_name(page: Page, site: Site, put: Callable[[str, str], int]) -> None:

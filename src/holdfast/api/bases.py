@@ -73,13 +73,24 @@ def create_base(service: Service, base: CreateBaseRequest, response: Response) -
     return created
 
 
-@router.patch("/{base}")
-def change_base(service: Service, base: BaseName, changes: UpdateBaseRequest) -> Base:
-    """Change the settings or the name of a base. Documents are updated in the background and stay searchable."""
+@router.patch("/{base}", responses={202: {"description": "A job updates the documents.", "model": Base}})
+def change_base(service: Service, base: BaseName, changes: UpdateBaseRequest, response: Response) -> Base:
+    """Change the settings or the name of a base. Documents are updated in the background and stay searchable.
+
+    If documents must be updated, the status is 202 and `Location` is the address of the job, which can be cancelled.
+    """
     settings = changes.to_settings()
     if settings:
-        return service.bases.change(base, to=changes.name, **settings)
+        changed = service.bases.change(base, to=changes.name, **settings)
+        if changed.rollout_job is not None:
+            response.status_code = status.HTTP_202_ACCEPTED
+            response.headers["Location"] = job_path(changed.rollout_job)
+        return changed
     return service.bases.get(base) if changes.name is None else service.bases.rename(base, changes.name)
+
+
+def job_path(job: str) -> str:
+    return f"/api/v1/jobs/{job}"
 
 
 def base_path(name: str) -> str:

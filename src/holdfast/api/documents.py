@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse
+from fastapi.responses import StreamingResponse
 from pydantic import Field, model_validator
 
 from holdfast.api.auth import Service
-from holdfast.api.bases import BaseName, base_path
+from holdfast.api.bases import BaseName, base_path, job_path
 from holdfast.api.idempotency import IdempotentRoute
 from holdfast.api.long_poll import WaitSeconds, wait_until_settled
+from holdfast.api.original_file import OriginalFileResponse
 from holdfast.api.problems import format_etag
 from holdfast.api.uploads import receive_files
 from holdfast.documents import Action
-from holdfast.service.http_models import MAX_IDS, ItemId, Replies, RequestBody
+from holdfast.service.http_models import MAX_BULK_IDS, ItemId, Replies, RequestBody
 from holdfast.service.messages import require_accepted
 from holdfast.service.routes import PARENT_FILTER, PATH_PARAMS
 from holdfast.service.schemas import BulkSummary, Document, ItemKind, OnDuplicate, Reply, Status
@@ -33,6 +34,17 @@ else:
     ActionName = Literal[tuple(map(str, Action))]  # FastAPI reads the choices at run time
 ANY_ETAG = "*"
 ETAG_PATTERN = re.compile(r'"g(\d{1,18})"')
+ORIGINAL_CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+CONTENT_RANGE = {
+    "Content-Range": {"description": "The part, such as `bytes 0-99/5000`.", "schema": {"type": "string"}},
+}
+RANGE_PARAMETERS = [
+    {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
+    for name, text in (
+        ("Range", "A part of the file, such as `bytes=0-99` or `bytes=-100`. Only one part per request."),
+        ("If-Range", "The `ETag` of the file. If it has changed, the response is the whole file."),
+    )
+]
 ACTIVE_STATUSES = (Status.QUEUED, Status.INDEXING)
 
 
@@ -80,7 +92,7 @@ class DocumentFilter(RequestBody):
 class BulkActionRequest(RequestBody):
     """Documents by id, or all documents that match a filter."""
 
-    documents: list[ItemId] | None = Field(None, max_length=MAX_IDS)
+    documents: list[ItemId] | None = Field(None, max_length=MAX_BULK_IDS)
     filter: DocumentFilter | None = None
     priority: int = Field(5, ge=0, le=9)
     dry_run: bool = Field(False, description="Only count the documents that match the filter; change nothing.")
@@ -174,19 +186,17 @@ async def get_document(
 
 @router.get(
     "/{document}/original",
-    response_class=FileResponse,
-    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": ORIGINAL_CONTENT},
+        206: {"description": "The part that `Range` requests.", "content": ORIGINAL_CONTENT, "headers": CONTENT_RANGE},
+        416: {"description": "The file has no such part; the response has no body.", "headers": CONTENT_RANGE},
+    },
+    openapi_extra={"parameters": RANGE_PARAMETERS},
 )
-def download_original(service: Service, base: BaseName, document: DocumentId) -> FileResponse:
-    """Return the original bytes of a document as a download."""
-    found = service.documents.original(base, document)
-    return FileResponse(
-        found.path,
-        media_type="application/octet-stream",
-        filename=found.name,
-        content_disposition_type="attachment",
-        headers={"Content-Security-Policy": "sandbox"},
-    )
+def download_original(service: Service, base: BaseName, document: DocumentId, request: Request) -> OriginalFileResponse:
+    """Return the original bytes of a document as a download, or the part that the header `Range` requests."""
+    return OriginalFileResponse(service.documents.original(base, document), request.headers)
 
 
 @router.post("/{document}:{action}", status_code=HTTPStatus.ACCEPTED)
@@ -203,8 +213,7 @@ def act_on_document(
     For a document that is being deleted, `retry` retries its clean-up now. With `If-Match`, the server rejects the
     request if the document has changed.
     """
-    (reply,) = service.documents.many(base, action, [document], priority=priority, unless_changed=unless_changed)
-    return require_accepted(reply)
+    return service.documents.run(base, action, document, priority=priority, unless_changed=unless_changed)
 
 
 @router.delete("/{document}", status_code=HTTPStatus.ACCEPTED)
@@ -215,13 +224,27 @@ def delete_document(service: Service, base: BaseName, document: DocumentId, unle
 
 @router.post(":{action}", status_code=HTTPStatus.ACCEPTED)
 def act_on_documents(
-    service: Service, base: BaseName, action: ActionName, selected: BulkActionRequest
+    service: Service, base: BaseName, action: ActionName, selected: BulkActionRequest, response: Response
 ) -> Replies | BulkSummary:
-    """Request the same action for many documents: by id with one reply each, or for all documents of a filter."""
+    """Request the same action for many documents: by id with one reply each, or for all documents of a filter.
+
+    More than 250 documents become a job: the response is a summary with the id of the job, and `Location` is its
+    address. The job reports its progress and can be cancelled.
+    """
+    result = _request_for_many(service, base, action, selected)
+    if isinstance(result, list):
+        return Replies(replies=result)
+    for job in result.jobs:  # one at most, because the documents are of one base
+        response.headers["Location"] = job_path(job)
+    return result
+
+
+def _request_for_many(
+    service: Service, base: str, action: str, selected: BulkActionRequest
+) -> list[Reply] | BulkSummary:
     filter_ = selected.filter
     if filter_ is None:
-        replies = service.documents.many(base, action, selected.documents or [], priority=selected.priority)
-        return Replies(replies=replies)
+        return service.documents.many(base, action, selected.documents or [], priority=selected.priority)
     return service.documents.matching(
         base,
         action,
@@ -239,6 +262,6 @@ def _build_replies(replies: list[Reply], base: str, response: Response) -> Repli
     """Return the replies for added files. Raise `Conflict` for a single file that started no work."""
     if len(replies) == 1:
         reply = require_accepted(replies[0])
-        location = f"/api/v1/jobs/{reply.job}" if reply.job else f"{base_path(base)}/documents/{reply.document}"
+        location = job_path(reply.job) if reply.job else f"{base_path(base)}/documents/{reply.document}"
         response.headers["Location"] = location
     return Replies(replies=replies)

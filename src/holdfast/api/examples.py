@@ -28,6 +28,8 @@ PARAMETERS: dict[str, Any] = {
     "delivery": 1,
     "action": "reindex",
     "if-match": '"g1"',
+    "Range": "bytes=0-99",
+    "If-Range": f'"{"0" * 64}"',
     "name": DOCUMENT_NAME,
     "parent": 2,
     "on_duplicate": "replace",
@@ -59,6 +61,7 @@ PARAMETERS: dict[str, Any] = {
     "after": "0-812",
     "fix": False,
     "deep": True,
+    "exact": True,
 }
 # Values for parameters that mean something else in these operations.
 OPERATION_PARAMETERS: dict[str, dict[str, Any]] = {

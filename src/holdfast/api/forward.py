@@ -6,12 +6,14 @@ from inspect import Parameter, Signature
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.routing import APIRoute
 
 from holdfast.api.auth import Service
+from holdfast.api.bases import job_path
 from holdfast.api.idempotency import IdempotentRoute
 from holdfast.service.routes import PATH_PARAMS, ROUTES
+from holdfast.service.schemas import BulkSummary, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +43,17 @@ def make_router() -> APIRouter:
 def _make_endpoint(route: Route) -> Callable[..., Any]:
     """Return a function whose signature declares the parameters to FastAPI."""
 
-    def endpoint(service: Service, **given: Any) -> Any:
+    def endpoint(service: Service, response: Response, **given: Any) -> Any:
         if route.body is not None:
             body = given.pop("body")
             given |= {name: getattr(body, name) for name in route.body.model_fields}
         in_path = [given.pop(name) for name in route.path_names]
         named = {route.arguments.get(name, name): value for name, value in given.items()}
-        return attrgetter(route.call)(service)(*in_path, **named)
+        result = attrgetter(route.call)(service)(*in_path, **named)
+        jobs = [result.job] if isinstance(result, Reply) else result.jobs if isinstance(result, BulkSummary) else []
+        if len(jobs) == 1 and jobs[0] is not None:
+            response.headers["Location"] = job_path(jobs[0])
+        return result
 
     params = PATH_PARAMS | {param.name: param for param in route.params}
     in_path = [_declare(name, params[name].type, Path(**params[name].limits)) for name in route.path_names]
@@ -57,7 +63,8 @@ def _make_endpoint(route: Route) -> Callable[..., Any]:
         if param.name not in route.path_names
     ]
     body = [_declare("body", route.body)] if route.body else []
-    endpoint.__signature__ = Signature([_declare("service", Service), *in_path, *in_query, *body])  # type: ignore[attr-defined]
+    given = [_declare("service", Service), _declare("response", Response)]
+    endpoint.__signature__ = Signature([*given, *in_path, *in_query, *body])  # type: ignore[attr-defined]
     endpoint.__doc__ = route.method.__doc__
     return endpoint
 

@@ -21,8 +21,8 @@ from holdfast.db import MemoryNotifier
 from holdfast.engine.loop import Loop
 from holdfast.errors import BadSecretKey, BadSettings
 from holdfast.events import Feed
-from holdfast.service.opening import announce_server, find_server, open_library, withdraw_server
-from holdfast.wiring import make_worker, open_event_notifier, open_scheduler
+from holdfast.service.opening import announce_server, check_blob_store, find_server, open_library, withdraw_server
+from holdfast.wiring import open_event_notifier, running_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,28 +35,32 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 CLEANUP_PERIOD = timedelta(minutes=1)
-SHUTDOWN_SECONDS = 5  # time that running requests have to end
 
 
 def serve(
     settings: Settings,
     *,
     work: bool = True,
+    alone: bool = True,
     ready: Callable[[str], None] = print,
     pages: Callable[[FastAPI], None] = lambda _: None,
     make_key: str = "holdfast keys create admin --scope admin",
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
+    With `work`, the server also runs what the scheduler of the settings needs: workers, or a reconciler that rings
+    them. With `alone`, it is the only server of its home folder, and commands on this machine find it.
+
     The server calls `ready` with its address as soon as it accepts requests, and `pages` with the app, to add the web
     pages. `make_key` is the command that creates the first key of this library; an error message shows it.
     """
-    other = find_server(settings)
+    other = find_server(settings) if alone else None
     if other is not None:
         raise BadSettings("already_served", home=settings.home, address=other)
     with ExitStack() as held:
         library = open_library(settings)
         held.callback(library.store.close)
+        check_blob_store(library)
         served = ServerState(
             library=library,
             settings=settings,
@@ -68,12 +72,11 @@ def serve(
         listening = held.enter_context(listen(settings.host, settings.port))
         _start_background_loops(held, served)
         if work:
-            scheduler = open_scheduler(settings)
-            held.callback(scheduler.stop)
-            scheduler.start(make_worker(settings))
+            held.enter_context(running_work(settings, library))
         address = _format_address(listening)
-        held.callback(withdraw_server, settings)
-        announce_server(settings, address)
+        if alone:
+            held.callback(withdraw_server, settings)
+            announce_server(settings, address)
         app = make_app(served)
         pages(app)
         _Server(app, served, lambda: ready(address)).run(sockets=[listening])
@@ -82,7 +85,7 @@ def serve(
 def _start_background_loops(held: ExitStack, served: ServerState) -> None:
     """Start the threads that follow the event log, send webhooks and remove expired rows."""
     library, settings = served.library, served.settings
-    news = open_event_notifier(settings.database)
+    news = open_event_notifier(settings.database, settings.connections)
     held.callback(news.close)
     listener = held.enter_context(closing(news.listen()))
     try:
@@ -122,7 +125,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+                timeout_graceful_shutdown=int(served.settings.drain.total_seconds()),
             )
         )
         self._state = served

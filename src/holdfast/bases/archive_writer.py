@@ -22,7 +22,8 @@ from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from holdfast.bases import archive_statements as sql
-from holdfast.catalog import BLOCK_BYTES, item_from_row
+from holdfast.blobs import BLOCK_BYTES
+from holdfast.catalog import item_from_row
 from holdfast.engine.store import LARGEST_BATCH
 from holdfast.url_secrets import mask_secrets
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import IO, BinaryIO
 
-    from holdfast.catalog import Base, BlobStore, Item
+    from holdfast.blobs import BlobStore
+    from holdfast.catalog import Base, Item
     from holdfast.db import Database, Transaction
 
 FORMAT = 1
@@ -101,13 +103,16 @@ class ArchiveWriter:
 
     def _pack_bytes(self, item: Item) -> bool:
         """Write the bytes of a document once per content; return False if the file is gone."""
-        digest = item.digest or ""
-        try:
-            with self._blobs.path(item.blob or "").open("rb") as file:
-                if digest not in self._contents:
+        digest, blob = item.digest or "", item.blob or ""
+        if digest in self._contents:
+            if self._blobs.find_missing([blob]):
+                return False
+        else:
+            try:
+                with self._blobs.local_file(blob) as path, path.open("rb") as file:
                     self._copy(f"{BLOBS}{digest}", file)
-        except FileNotFoundError:
-            return False
+            except FileNotFoundError:
+                return False
         self._contents.add(digest)
         self._documents.add(item.id)
         return True

@@ -21,7 +21,8 @@ from holdfast.bases import archive_statements as sql
 from holdfast.bases import statements as base_statements
 from holdfast.bases.archive_reader import ArchiveLimits, ArchiveReader
 from holdfast.bases.archive_writer import ArchiveWriter
-from holdfast.catalog import BLOCK_BYTES, OnDuplicate, base_event, base_from_row
+from holdfast.blobs import BLOCK_BYTES
+from holdfast.catalog import OnDuplicate, base_event, base_from_row
 from holdfast.disk import IN_TEMPORARY_FOLDER, reporting_full_disk
 from holdfast.documents import ITEMS_PER_TRANSACTION, AddOptions, Upload, admit_live_requests, lock_open_base
 from holdfast.engine import Fault, Operation, Request, Verdict
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from holdfast.bases.archive_reader import ArchivedItem, Manifest
     from holdfast.bases.archive_writer import ArchiveCounts
     from holdfast.bases.lifecycle import Bases
-    from holdfast.catalog import Base, BlobStore, Catalog
+    from holdfast.blobs import BlobStore
+    from holdfast.catalog import Base, Catalog
     from holdfast.db import Transaction
     from holdfast.documents import DocumentAdder, ItemReply
     from holdfast.engine.store import SqlStore

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.bases import rollout
 from holdfast.bases import statements as sql
+from holdfast.bases.removal import request_removal
 from holdfast.bases.slots import CARDS, ROLLOUT
 from holdfast.catalog import BaseSettings, base_event, base_from_row
 from holdfast.content import ChunkingRules
-from holdfast.documents import lock_open_base, require_open
+from holdfast.documents import RequestOptions, lock_open_base, require_open
 from holdfast.engine import Operation, Request, SlotState
 from holdfast.engine.store import LARGEST_BATCH, make_storable, record_events, write_quota
 from holdfast.errors import (
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import Base, Catalog, Recipe
     from holdfast.db import Transaction
-    from holdfast.documents import DocumentRemover
-    from holdfast.engine import AdmissionResult, Fault, Slot
+    from holdfast.documents import BulkOperations
+    from holdfast.engine import AdmissionResult, BulkResult, Fault, JobId, Slot
     from holdfast.engine.store import SqlStore
     from holdfast.indexes import IndexRegistry, NotEnabled
 
@@ -59,11 +60,11 @@ class BaseChange(NamedTuple):
 
 
 class Bases:
-    def __init__(self, store: SqlStore, catalog: Catalog, indexes: IndexRegistry, remover: DocumentRemover) -> None:
+    def __init__(self, store: SqlStore, catalog: Catalog, indexes: IndexRegistry, bulk: BulkOperations) -> None:
         self._store = store
         self._catalog = catalog
         self._indexes = indexes
-        self._remover = remover
+        self._bulk = bulk
         self._compared = False  # whether this process has compared the served recipes with its own
 
     def create(self, name: str, settings: BaseSettings | None = None, problem: Fault | None = None) -> Base:
@@ -87,6 +88,19 @@ class Bases:
             return self._store.slot(base.key, ROLLOUT, ROLLOUT)
         except (UnknownOwner, UnknownSlot):
             return None
+
+    def cancel_rollout(self, base: str, job: JobId, requester: str = "") -> AdmissionResult:
+        """Cancel a rollout, and the builds that it requested and that are not finished.
+
+        Documents that are built serve the new settings; the others keep serving the old ones.
+        """
+        (result,) = self._store.cancel_jobs([job], requester)
+        while True:
+            with self._store.database.reading() as tx:
+                requested = [one for (one,) in tx.run(sql.READ_REQUESTED, base=base, job=job, limit=LARGEST_BATCH)]
+            cancelled = self._store.cancel_jobs(requested, requester)
+            if not any(one.accepted for one in cancelled):
+                return result
 
     def rename(self, base: Base, name: str) -> Base:
         wanted = _checked_name(name)
@@ -174,21 +188,27 @@ class Bases:
         }
         return rollout.request(base, self._indexes.specs(base), {*retry_kinds, *unfinished}, requester)
 
-    def clear(self, base: Base, *, requester: str = "") -> None:
-        """Delete all items and cards of a base; name and settings stay."""
-        self._remover.clear(base, [CARDS], requester=requester)
+    def clear(self, base: Base, *, requester: str = "") -> BulkResult:
+        """Delete all items and cards of a base, or start the job that does; name and settings stay."""
+        return self._bulk.clear(base, [CARDS], RequestOptions(requester=requester))
 
-    def delete(self, base: Base, *, requester: str = "") -> None:
-        """Delete a base with everything in it: it is hidden at once, and its name is free."""
+    def delete(self, base: Base, *, requester: str = "") -> AdmissionResult:
+        """Delete a base with everything in it: it is hidden at once, and its name is free. A job removes its data."""
 
-        def close(tx: Transaction) -> None:
+        def close(tx: Transaction) -> list[Request]:
             now = lock_open_base(tx, base, building=False)
             tx.run(sql.CLOSE_BASE, id=base.id)
             record_events(tx, [base_event("deleted", now)])
+            ((found,),) = tx.run(sql.COUNT_ITEMS, base_id=base.id)
+            return [request_removal(now, found, requester)]
 
-        self._store.database.write(close, durable=True)
-        while self._hide_and_request_clean_up(base, LARGEST_BATCH, requester):
-            pass
+        return self._store.admit_with(close)[0]
+
+    def count_items(self, key: str) -> int:
+        """Count the items of a base, also those that are being deleted."""
+        with self._store.database.reading() as tx:
+            ((found,),) = tx.run(sql.COUNT_ITEMS, base_id=int(key))
+        return int(found)
 
     def continue_background_work(self, limit: int = LARGEST_BATCH) -> int:
         """Continue to remove deleted bases, and roll out outdated ones; return the amount of work done."""
@@ -197,12 +217,12 @@ class Bases:
         done = 0
         for base in closed:
             try:
-                done += self._hide_and_request_clean_up(base, limit) or self._remove(base, limit)
+                done += self.hide_and_request_clean_up(base, limit) or self.remove_empty(base, limit)
             except HoldfastError:  # retried in the next round; the other bases continue
                 log.exception("base.not_removed base=%d", base.id)
         return done + self._roll_out_outdated_bases()
 
-    def _hide_and_request_clean_up(self, base: Base, limit: int, requester: str = "") -> int:
+    def hide_and_request_clean_up(self, base: Base, limit: int) -> int:
         """Hide items of a closed base, then request the clean-up of its owners; return how many."""
         hidden = self._store.database.write(
             lambda tx: tx.run(sql.HIDE_ITEMS, base_id=base.id, limit=limit), durable=True
@@ -212,13 +232,12 @@ class Bases:
         with self._store.database.reading() as tx:
             owners = tx.run(sql.OWNERS_OF_BASE, base=base.key, limit=limit)
         self._store.admit([
-            Request(base=key, owner=owner, operation=Operation.DELETE, cause="base", requester=requester)
-            for key, owner in owners
+            Request(base=key, owner=owner, operation=Operation.DELETE, cause="base") for key, owner in owners
         ])  # fmt: skip
         return len(owners)
 
-    def _remove(self, base: Base, limit: int) -> int:
-        """Remove a closed base without items: its recipes with their tables, then its row."""
+    def remove_empty(self, base: Base, limit: int) -> int:
+        """Remove a closed base without items: its recipes with their tables, then its row; return how many bases."""
         with self._store.database.reading() as tx:
             if not tx.run(sql.SELECT_EMPTY_BASE, id=base.id):
                 return 0

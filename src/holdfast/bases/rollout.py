@@ -3,7 +3,7 @@
 A rollout only makes requests. Each document is then built, or loses an index, on its own, while its old content stays
 served. The slots of a document show its state, so a rollout that continues after a crash requests nothing twice.
 Documents with active work are left for another round. A rollout requests each document at most once, regardless of the
-result.
+result. It ends when all the documents that it requested have settled, so its progress is the progress of the change.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from holdfast.indexes import CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from holdfast.catalog import Base, Catalog
     from holdfast.db import Transaction
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
     from holdfast.engine.task import Task
     from holdfast.indexes import IndexRegistry
 
+ROLLING_OUT = "rolling out"  # the stage
 DOCUMENTS_PER_TRANSACTION = 100
-RETRY_AFTER = timedelta(seconds=30)  # when documents with active work are checked again
+RETRY_AFTER = timedelta(seconds=30)  # when the documents of a large base are checked again
+LOOK_AGAIN_AFTER = timedelta(seconds=5)  # when the documents of a small base are, or requested ones are only counted
+MANY = 500  # documents of a large base; if so many requested ones are being built, they are only counted
 GRACE = timedelta(minutes=1)  # work claimed this long after a change may still use the old settings
 
 
@@ -83,7 +87,8 @@ def plan_document(slots: Sequence[DocumentSlot], target: RolloutTarget) -> Docum
     if not any(one.state in ACTIVE_STATES for one in live.values()):
         return DocumentPlan(build, drop, wait)
     early = any(one.state is SlotState.RUNNING and (one.claimed_at or 0) < target.since for one in live.values())
-    return DocumentPlan(wait=wait or bool(build or drop) or early)
+    requested = any(one.payload == target.job and one.state in ACTIVE_STATES for one in live.values())
+    return DocumentPlan(wait=wait or bool(build or drop) or early or requested)
 
 
 def _failed_and_unbuildable(one: DocumentSlot, target: RolloutTarget) -> bool:
@@ -132,34 +137,46 @@ class RolloutIndexer:
     def build(self, task: Task) -> BuildResult:
         """Request what each document needs; raise `RetryLater` while some have active work."""
         try:
-            left = self._walk(task)
+            left, total = self._walk(task)
         except (UnknownBase, BaseFailed) as error:
             raise Permanent("base_not_usable", params={"base": error.params["base"]}) from error
         if left:
-            raise RetryLater("documents_at_work", params={"documents": str(left)}, retry_after=RETRY_AFTER)
+            wait = LOOK_AGAIN_AFTER if total <= MANY else RETRY_AFTER
+            raise RetryLater("documents_at_work", params={"documents": str(left)}, retry_after=wait)
         return BuildResult()
 
     def remove(self, task: Task) -> None:
         """Remove nothing: the slot has no rows of its own."""
         task.checkpoint(stage="removing")
 
-    def _walk(self, task: Task) -> int:
-        """Request what the documents need; return how many must be checked again."""
+    def _walk(self, task: Task) -> tuple[int, int]:
+        """Request what the documents need; return how many are not done, and the number of all."""
         base = self._catalog.base(int(task.ticket.key.base))
         if base is None:
             raise UnknownBase(task.ticket.key.base)
         target = self._target(base, task.ticket.job)
         with self._store.database.reading() as tx:
             ((total,),) = tx.run(sql.COUNT_DOCUMENTS, base_id=base.id)
+            ((building,),) = tx.run(sql.COUNT_REQUESTED, base=base.key, job=target.job)
+        if building >= MANY:
+            self._report(task, total - building, total)
+            raise RetryLater("documents_at_work", params={"documents": str(building)}, retry_after=LOOK_AGAIN_AFTER)
         after = done = left = 0
         while True:
-            task.checkpoint(stage="rolling out", done=done, total=max(total, done))
-            self._request_batch(task, base, target, after, dropping=True)
+            task.checkpoint(stage=ROLLING_OUT, done=done - left, total=max(total, done))
+            drops = self._request_batch(task, base, target, after, dropping=True)
             page = self._request_batch(task, base, target, after, dropping=False)
             if not page.documents:
-                return left
+                self._report(task, done - left, max(total, done))
+                return left, done
             pause_for_quota(base, held=page.quota_exhausted)
-            after, done, left = page.documents[-1], done + len(page.documents), left + page.left
+            after, done = page.documents[-1], done + len(page.documents)
+            left += len(drops.not_done | page.not_done)
+
+    def _report(self, task: Task, done: int, total: int) -> None:
+        """Write the progress now: a slot that waits has no heartbeat."""
+        task.checkpoint(stage=ROLLING_OUT, done=max(0, done), total=total)
+        task.renew()
 
     def _target(self, base: Base, job: JobId) -> RolloutTarget:
         rollout_job = self._store.job(job)
@@ -195,7 +212,8 @@ class RolloutIndexer:
                 document: plan_document(slots, target)
                 for document, slots in _read_document_slots(tx, documents).items()
             }
-            page = RolloutBatch(documents, sum(plan.wait for plan in needs.values()))
+            chosen = {document: one.drop if dropping else one.build for document, one in needs.items()}
+            page = RolloutBatch(documents, {one for one, plan in needs.items() if plan.wait or chosen[one]})
             specs = () if dropping else self._adder.slot_specs(now)
             return [
                 Request(
@@ -208,21 +226,19 @@ class RolloutIndexer:
                     cause=ROLLOUT,
                     payload=target.job,
                 )
-                for document, one in needs.items()
-                if (kinds := one.drop if dropping else one.build)
+                for document, kinds in chosen.items()
+                if kinds
             ]
 
         answers = self._store.admit_with(write)
-        refused = sum(not answer.accepted for answer in answers)
-        held = any(answer.retry_at is not None for answer in answers)
-        return page._replace(left=page.left + refused, quota_exhausted=held)
+        return page._replace(quota_exhausted=any(answer.retry_at is not None for answer in answers))
 
 
 class RolloutBatch(NamedTuple):
-    """The documents of one transaction, and how many of them must be checked again."""
+    """The documents of one transaction, and those of them that are not done."""
 
     documents: list[int]
-    left: int = 0
+    not_done: AbstractSet[int] = frozenset()
     quota_exhausted: bool = False  # the quota of the base refused some
 
 

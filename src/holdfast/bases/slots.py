@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
+BASE = "base"  # removes the base
 CARDS = "cards"
 ROLLOUT = "rollout"

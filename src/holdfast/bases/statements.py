@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Text, cast, delete, func, literal_column, select, update
+from sqlalchemy import Text, and_, cast, delete, func, literal_column, select, update
 
+from holdfast.bases.slots import BASE
 from holdfast.catalog import BASE_OPEN, ITEM_VISIBLE, bases, calibrations, items, owner_matches_item, recipes
-from holdfast.db import LIMIT, int_param, text_param
+from holdfast.db import LIMIT, int_param, text_literal, text_param
 from holdfast.engine.store import jobs, owners, pauses, quotas, slots
 
 _this = bases.c.id == int_param("id")
@@ -31,7 +32,10 @@ OWNERS_OF_BASE = (
     .limit(LIMIT)
 )
 _has_items = select(items.c.id).where(items.c.base_id == bases.c.id).exists()
-_has_owners = select(owners.c.id).where(owners.c.base == cast(bases.c.id, Text)).exists()
+# Without the owner of the removal itself, which goes last.
+_has_owners = (
+    select(owners.c.id).where(owners.c.base == cast(bases.c.id, Text), owners.c.owner != text_literal(BASE)).exists()
+)
 _has_recipes = select(recipes.c.id).where(recipes.c.base == cast(bases.c.id, Text)).exists()
 _closed = bases.c.deleting == literal_column("1")
 SELECT_EMPTY_BASE = select(bases.c.id).where(_this, _closed, ~_has_items, ~_has_owners)
@@ -47,7 +51,12 @@ READ_DOCUMENT_IDS = (
     .order_by(items.c.id)
     .limit(LIMIT)
 )
+COUNT_ITEMS = select(func.count()).select_from(items).where(_of_base)
 COUNT_DOCUMENTS = select(func.count()).select_from(_indexed).where(_of_base, ITEM_VISIBLE)
+# Active jobs of documents that a rollout requested: their payload is the id of its job.
+_requested = and_(jobs.c.outcome.is_(None), jobs.c.base == text_param("base"), jobs.c.payload == text_param("job"))
+COUNT_REQUESTED = select(func.count()).select_from(jobs).where(_requested)
+READ_REQUESTED = select(jobs.c.id).where(_requested).limit(LIMIT)
 _of_owner = owners.join(slots, slots.c.owner_id == owners.c.id).outerjoin(jobs, jobs.c.id == slots.c.job)
 READ_SLOTS_OF_OWNER = (
     select(owners.c.fingerprint, slots.c.state, jobs.c.payload)
@@ -59,5 +68,6 @@ _by_it = select(slots.c.id).where(slots.c.recipe == recipes.c.id, slots.c.built 
 USED_RECIPES = select(recipes.c.kind, recipes.c.spec).where(recipes.c.base == text_param("base"), _by_it)
 # Of a base that is being deleted and has no owners left, so no worker can add rows.
 REMOVE_LAST_RECIPE = delete(recipes).where(
-    recipes.c.id == int_param("recipe"), ~select(owners.c.id).where(owners.c.base == recipes.c.base).exists()
+    recipes.c.id == int_param("recipe"),
+    ~select(owners.c.id).where(owners.c.base == recipes.c.base, owners.c.owner != text_literal(BASE)).exists(),
 )

@@ -1,4 +1,3 @@
-from .blobs import BLOCK_BYTES, Blob, BlobStore, ByteReader
 from .chunk_lists import (
     ChunkBatch,
     ChunkDraft,
@@ -23,7 +22,7 @@ from .conditions import (
     slot_is_served,
 )
 from .erasure import Eraser, ErasureState, PendingErasure, note_removal
-from .file_records import FileRecords, UploadExpired, parse_blob_id, release_file_records
+from .file_records import FileRecords, UploadExpired, release_file_records
 from .orphan_blobs import OrphanBlobCollector, refuse_condemned
 from .repository import (
     CHAT_CHOICES,
@@ -76,7 +75,6 @@ from .visibility import (
 
 __all__ = [
     "BASE_OPEN",
-    "BLOCK_BYTES",
     "BUILD_SERVED",
     "BUILD_STALE",
     "CHAT_CHOICES",
@@ -94,9 +92,6 @@ __all__ = [
     "Base",
     "BaseSettings",
     "BaseStatus",
-    "Blob",
-    "BlobStore",
-    "ByteReader",
     "Catalog",
     "ChunkBatch",
     "ChunkDraft",
@@ -138,7 +133,6 @@ __all__ = [
     "note_removal",
     "number_chunks",
     "owner_matches_item",
-    "parse_blob_id",
     "parse_item_id",
     "parse_number",
     "read_base",

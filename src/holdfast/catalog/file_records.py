@@ -18,15 +18,15 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.blobs import new_id, parse_blob_id
 from holdfast.catalog import file_statements as sql
-from holdfast.catalog.blobs import ID_LENGTH, new_id
 from holdfast.clock import micros
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.catalog.blobs import BlobStore
+    from holdfast.blobs import BlobStore
     from holdfast.db import Database, Transaction
 
 log = logging.getLogger("holdfast")
@@ -114,8 +114,7 @@ class FileRecords:
         """Remove files that no item references, then their records. If that fails, the records are settled later."""
         gone = {parse_blob_id(name) for name in names}
         try:
-            for name in names:
-                self.blobs.remove(name)
+            self.blobs.remove(names)
             self._forget({*gone, *ids})
         except (OSError, StoreError) as error:
             log.warning("files.not_removed count=%d error=%s", len(gone), error)
@@ -130,8 +129,7 @@ class FileRecords:
         if leaving:
             self.blobs.remove_ids(leaving)
         named = [record.name for record in due if record.name]
-        for name in named:
-            self.blobs.remove(name)
+        self.blobs.remove(named)
         self._forget(leaving | {parse_blob_id(name) for name in named})
         return len(leaving) + len(named)
 
@@ -140,10 +138,10 @@ class FileRecords:
         return record.due or self._dead(record.holder)
 
     def in_use(self) -> set[str]:
-        """Return the ids of files that uploads are writing now."""
+        """Return the ids of files that a process is writing or removing now."""
         with self._database.reading() as tx:
             found = [FileRecord(*row) for row in tx.run(sql.READ_FILE_RECORDS)]
-        return {record.id for record in found if record.name is None and not self.abandoned(record)}
+        return {record.id for record in found if record.name != "" and not self.abandoned(record)}
 
     def _give_up(self, records: Sequence[FileRecord]) -> set[str]:
         """Mark uploads as given up, except those that were extended or admitted in the meantime."""
@@ -168,11 +166,6 @@ def release_file_records(tx: Transaction, names: Sequence[str]) -> None:
     ids = {parse_blob_id(name) for name in names}
     if len(tx.run(sql.RELEASE_FILE_RECORDS, _rows(ids))) < len(ids):
         raise UploadExpired
-
-
-def parse_blob_id(name: str) -> str:
-    """Return the unique id at the end of a blob's name."""
-    return name[-ID_LENGTH:]
 
 
 def _rows(ids: Iterable[str]) -> list[list[str]]:

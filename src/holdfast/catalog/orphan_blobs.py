@@ -16,9 +16,8 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from holdfast.blobs import UNFINISHED_SUFFIX, parse_blob_id
 from holdfast.catalog import file_statements as sql
-from holdfast.catalog.blobs import UNFINISHED_SUFFIX
-from holdfast.catalog.file_records import parse_blob_id
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
@@ -50,22 +49,21 @@ class OrphanBlobCollector:
         return settled + unfinished + len(self.remove(left))
 
     def find_orphans(self, after: str, limit: int, before: float = math.inf) -> tuple[list[str], str]:
-        """Return the orphans among the next `limit` files after the name `after`, and the name to continue from.
+        """Return the orphans among the next `limit` files after the file `after`, and the name to continue from.
 
-        The name is empty after the last file. Files that an upload is writing, or that were written since `before`,
-        are not orphans.
+        The name is empty after the last file. Files that a process is writing or removing, or that were written since
+        `before`, are not orphans.
         """
-        seen = self._blobs.names(after, limit)
-        writing = self.files.in_use()
-        chosen = [name for name in seen if parse_blob_id(name) not in writing and self._older(name, before)]
+        seen = self._blobs.list_blobs(after, limit)
+        in_use = self.files.in_use()
+        chosen = [one.name for one in seen if parse_blob_id(one.name) not in in_use and one.written_at < before]
         with self._database.reading() as tx:
-            return _unnamed(tx, chosen), seen[-1] if len(seen) == limit else ""
+            return _unnamed(tx, chosen), seen[-1].name if len(seen) == limit else ""
 
     def remove(self, names: Sequence[str]) -> list[str]:
         """Condemn and remove files that no row references; return the removed names."""
         gone = self._database.write(lambda tx: _condemn(tx, names), durable=True) if names else []
-        for name in gone:
-            self._blobs.remove(name)
+        self._blobs.remove(gone)
         return gone
 
     def unfinished(self, before: float = math.inf) -> list[str]:
@@ -80,9 +78,6 @@ class OrphanBlobCollector:
         for name in found:
             self._blobs.remove_unfinished(name)
         return len(found)
-
-    def _older(self, name: str, before: float) -> bool:
-        return (self._blobs.written_at(name) or before) < before
 
 
 def refuse_condemned(tx: Transaction, names: Sequence[str]) -> None:

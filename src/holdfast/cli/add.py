@@ -11,7 +11,7 @@ import typer
 
 from holdfast.cli.command import CommandContext, command, stop_on_signal
 from holdfast.cli.exit_codes import ExitCode, combine_exit_codes, reply_exit_code
-from holdfast.cli.format import format_cell, format_code, format_count, format_value
+from holdfast.cli.format import format_cell, format_code, format_count, format_status_counts
 from holdfast.cli.options import DEFAULT_BASE, BaseOption, NoWaitOption, OnDuplicate, PriorityOption
 from holdfast.cli.progress import wait_with_progress
 from holdfast.cli.resolve import ensure_base
@@ -162,7 +162,7 @@ def _wait_for_folder(context: CommandContext, library: Holdfast, base: str, repl
     followed = BaseTarget(library, base, reply.document)
     wait_with_progress(context, library, followed, again=status_command(context, base, [reply.document or 0]))
     folder_status = followed.folder_status
-    counts = library.bases.counts(base)
+    counts = library.bases.counts(base, exact=True)
 
     def human() -> None:
         if folder_status is not None:
@@ -172,10 +172,9 @@ def _wait_for_folder(context: CommandContext, library: Holdfast, base: str, repl
                 folder_status.status,
                 folder_status.why.message if folder_status.why else "",
             )
-        by_status = [f"{number:,} {format_value(status)}" for status, number in counts.by_status.items() if number]
+        by_status = format_status_counts(counts)
         context.terminal.info(
-            f"Base {base!r} has {format_count(counts.documents, 'document')}"
-            + (f": {', '.join(by_status)}" if by_status else "")
+            f"Base {base!r} has {format_count(counts.documents, 'document')}{f': {by_status}' if by_status else ''}"
         )
 
     context.print_result(

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.format import format_count, format_size, format_value
+from holdfast.cli.format import format_count, format_documents, format_size, format_value
 from holdfast.cli.options import DEFAULT_BASE, BaseArgument, YesOption
+from holdfast.cli.progress import wait_with_progress
+from holdfast.cli.results import print_started_job
 from holdfast.cli.show import format_progress
+from holdfast.cli.wait_targets import JobTarget
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
+    from holdfast.service.client import Holdfast
     from holdfast.service.schemas import Base, DocumentCounts
 
 NewNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new base.")]
@@ -21,6 +25,8 @@ SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Settings, such as chunk_size=400 or indexes=vector,fulltext."),
 ]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until all data is removed, and show the progress.")]
+LATER = "The next worker erases the data from the disk."
 LIST_SETTINGS = ("indexes", "languages")
 TEXT_SETTINGS = ("embedding", "chat")  # `none` is an ordinary value here
 NULL_WORDS = ("none", "null", "")
@@ -54,7 +60,7 @@ def ls(context: CommandContext) -> None:
                 (
                     base.name,
                     base.status,
-                    counted[base.name].documents,
+                    format_documents(counted[base.name]),
                     format_size(counted[base.name].bytes),
                     base.settings.indexes,
                 )
@@ -86,7 +92,7 @@ def show(context: CommandContext, name: BaseArgument) -> None:
         holdfast base show handbook
     """
     with context.open() as library:
-        found, counts = library.bases.get(name), library.bases.counts(name)
+        found, counts = library.bases.get(name), library.bases.counts(name, exact=True)
     context.print_result({"base": found, "counts": counts}, lambda: _print_base(context, found, counts))
 
 
@@ -106,10 +112,9 @@ def change(context: CommandContext, name: BaseArgument, given: SettingsArgument 
     context.print_result(
         changed, lambda: context.terminal.info(f"Changed {', '.join(parse_settings(given))} of base {changed.name!r}.")
     )
-    if changed.rollout is not None and not context.terminal.json:
-        context.terminal.info(
-            "A server, a worker or the next `holdfast add` updates the documents to the new settings."
-        )
+    if changed.rollout_job is not None and not context.terminal.json:
+        work = "updates the documents to the new settings when a server, a worker or `holdfast add` runs"
+        print_started_job(context, changed.rollout_job, work)
 
 
 def rename(
@@ -144,28 +149,40 @@ def clear(context: CommandContext, name: BaseArgument, yes: YesOption = False) -
     Example:
         holdfast base clear handbook
     """
-    _clear_or_delete(context, name, yes=yes, whole=False)
+    with context.open() as library:
+        what = f"all {_count_documents(library, name)} of base {name!r}"
+        context.confirm(f"Delete {what}? This cannot be undone.", yes=yes)
+        summary = library.bases.clear(name)
+
+    def human() -> None:
+        for job in summary.jobs:
+            print_started_job(context, job, f"deletes {what} when a worker runs")
+        if not summary.jobs:
+            context.terminal.info(f"Deleted {what}. {LATER}")
+
+    context.print_result({"base": name, "cleared": not summary.jobs, "jobs": summary.jobs}, human)
 
 
-def delete(context: CommandContext, name: BaseArgument, yes: YesOption = False) -> None:
+def delete(context: CommandContext, name: BaseArgument, yes: YesOption = False, wait: WaitOption = False) -> None:
     """Delete a base and all its documents.
 
     Example:
         holdfast base delete handbook
     """
-    _clear_or_delete(context, name, yes=yes, whole=True)
-
-
-def _clear_or_delete(context: CommandContext, name: str, *, yes: bool, whole: bool) -> None:
-    with context.open() as library:
-        documents = format_count(library.bases.counts(name).documents, "document")
-        what = f"base {name!r} with {documents}" if whole else f"all {documents} of base {name!r}"
+    with context.open(work=wait) as library:
+        what = f"base {name!r} with {_count_documents(library, name)}"
         context.confirm(f"Delete {what}? This cannot be undone.", yes=yes)
-        (library.bases.delete if whole else library.bases.clear)(name)
-    result = {"base": name, "deleted" if whole else "cleared": True}
-    context.print_result(
-        result, lambda: context.terminal.info(f"Deleted {what}. The next worker erases the data from the disk.")
-    )
+        reply = library.bases.delete(name)
+        if wait and reply.job is not None:
+            target = JobTarget(library, reply.job, name)
+            wait_with_progress(context, library, target, again=context.format_command("queue", "ls"))
+    result = {"base": name, "deleted": True, "job": reply.job}
+    ending = "All data is removed." if wait else LATER
+    context.print_result(result, lambda: context.terminal.info(f"Deleted {what}. {ending}"))
+
+
+def _count_documents(library: Holdfast, name: str) -> str:
+    return format_count(library.bases.counts(name, exact=True).documents, "document")
 
 
 def parse_settings(given: list[str]) -> dict[str, Any]:

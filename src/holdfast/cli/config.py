@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.command import CommandContext, command
 from holdfast.cli.format import format_duration
-from holdfast.settings import ENV_PREFIX, Settings
+from holdfast.settings import ENV_PREFIX, FROM_DEFAULT, Settings, read_given_values
 
 if TYPE_CHECKING:
     import typer
@@ -21,17 +21,20 @@ def declare(app: typer.Typer) -> None:
 def show(context: CommandContext) -> None:
     """Show every setting with its value and origin.
 
-    Secrets are masked.
+    The origin is `default`, `environment`, `command line`, or the file that HOLDFAST_CONFIG names. Secrets are masked.
 
     Example:
         holdfast config show
     """
     settings = Settings.from_environment() if context.location is None else context.settings()
+    origins = {name: value.origin for name, value in read_given_values(os.environ).items()}
+    if context.location is not None:
+        origins |= dict.fromkeys(("home", "database", "data"), "command line")
     shown = [
         {
             "name": f"{ENV_PREFIX}{setting.name.upper()}",
             "value": setting.value,
-            "origin": _find_origin(context, setting.name),
+            "origin": origins.get(setting.name, FROM_DEFAULT),
             "meaning": setting.meaning,
         }
         for setting in settings.describe()
@@ -42,12 +45,6 @@ def show(context: CommandContext) -> None:
         context.terminal.print_table(("setting", "value", "origin", "meaning"), rows)
 
     context.print_result(shown, human)
-
-
-def _find_origin(context: CommandContext, setting: str) -> str:
-    if context.location is not None and setting in ("home", "database", "data"):
-        return "command line"
-    return "environment" if f"{ENV_PREFIX}{setting.upper()}" in os.environ else "default"
 
 
 def _format_setting(value: Any) -> str:

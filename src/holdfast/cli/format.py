@@ -8,9 +8,15 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import Status
+from holdfast.paging import MAX_COUNT
+
+if TYPE_CHECKING:
+    from holdfast.documents import DocumentCounts
+    from holdfast.paging import Page
 
 STATUS_LABELS = {Status.SUCCESS: "ready", Status.NOT_INDEXED: "not indexed"}  # printed instead of the value
 UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -89,7 +95,10 @@ def format_code(code: str) -> str:
     return code.replace("_", " ")
 
 
-def format_size(number: float) -> str:
+def format_size(number: float | None) -> str:
+    """Return a number of bytes; None is for an unknown number."""
+    if number is None:
+        return ""
     for unit in UNITS[:-1]:
         if number < UNIT_STEP:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
@@ -105,13 +114,41 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / HOUR:.3g} h" if seconds < DAY else f"{seconds / DAY:.3g} days"
 
 
-def format_count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str, *, exact: bool = True) -> str:
     """Return a number with its noun.
 
     >>> format_count(1200, "document")
     '1,200 documents'
+    >>> format_count(10_000, "document", exact=False)
+    'at least 10,000 documents'
     """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    count = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return count if exact else f"at least {count}"
+
+
+def format_next_page(found: Page[Any], page: int | None, noun: str) -> str:
+    """Return how much of a list a page shows, and the option for the next page.
+
+    Pages have numbers as far as lists are counted. `page` is None after a cursor, whose page has no number.
+    """
+    shown = f"{len(found.items):,} of {format_count(found.total or 0, noun, exact=found.total_is_exact)}"
+    if page is not None and page * len(found.items) < MAX_COUNT:
+        return f"{shown}. Next page: --page {page + 1}"
+    return f"{shown}. Next page: --cursor {quote(found.next_cursor or '')}"
+
+
+def format_documents(counts: DocumentCounts) -> str:
+    """Return the number of documents, with a plus if there are more."""
+    return f"{counts.documents:,}{'+' if counts.more else ''}"
+
+
+def format_status_counts(counts: DocumentCounts) -> str:
+    """Return the number of documents of each status, with a plus where there are more."""
+    return ", ".join(
+        f"{number:,}{'+' if status in counts.more else ''} {format_value(status)}"
+        for status, number in counts.by_status.items()
+        if number
+    )
 
 
 def _replace_control_character(letter: str) -> str:

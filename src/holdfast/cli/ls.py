@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.format import HOUR, format_count, format_size, format_value
+from holdfast.cli.format import (
+    HOUR,
+    format_count,
+    format_documents,
+    format_next_page,
+    format_size,
+    format_status_counts,
+    format_value,
+)
 from holdfast.cli.options import (
     DEFAULT_BASE,
     BaseOption,
@@ -90,21 +98,24 @@ def ls(
             page=page,
             size=size,
         )
-    context.print_result(found, lambda: _print_page(context, found, base, page, filtered=filtered))
+    number = page if cursor is None else None
+    context.print_result(found, lambda: _print_page(context, found, base, number, filtered=filtered))
 
 
-def _print_page(context: CommandContext, found: Page[Document], base: str, page: int, *, filtered: bool) -> None:
+def _print_page(context: CommandContext, found: Page[Document], base: str, page: int | None, *, filtered: bool) -> None:
     context.terminal.print_table(HEADER, [_row(document, document.name) for document in found.items])
     if not found.items:
         context.terminal.info(_explain_empty_page(context, found, base, page, filtered=filtered))
     elif found.next_cursor is not None:
-        shown = f"{len(found.items):,} of {format_count(found.total or 0, 'document')}"
-        context.terminal.info(f"{shown}. Next page: --page {page + 1}")
+        context.terminal.info(format_next_page(found, page, "document"))
 
 
-def _explain_empty_page(context: CommandContext, found: Page[Document], base: str, page: int, *, filtered: bool) -> str:
+def _explain_empty_page(
+    context: CommandContext, found: Page[Document], base: str, page: int | None, *, filtered: bool
+) -> str:
     if found.total:
-        return f"Page {page} is empty. Base {base!r} has only {format_count(found.total, 'document')} to list."
+        what = "The page after the cursor" if page is None else f"Page {page}"
+        return f"{what} is empty. Base {base!r} has only {format_count(found.total, 'document')} to list."
     if filtered:
         return f"No documents in base {base!r} match. List all: {context.format_command('ls', base=base)}"
     return f"No documents in base {base!r}. Add some: {context.format_command('add', 'FILE', base=base)}"
@@ -189,8 +200,8 @@ def _print_overview(context: CommandContext, library: Holdfast, base: str | None
             context.terminal.info(f"No bases yet. Create one: {context.format_command('base', 'create', DEFAULT_BASE)}")
         context.terminal.print_table(
             ("base", "status", "documents", "size", "by status"),
-            [(one.name, one.status, counted[one.name].documents, format_size(counted[one.name].bytes),
-              ", ".join(f"{many:,} {format_value(word)}" for word, many in counted[one.name].by_status.items() if many))
+            [(one.name, one.status, format_documents(counted[one.name]), format_size(counted[one.name].bytes),
+              format_status_counts(counted[one.name]))
              for one in bases],
         )  # fmt: skip
         active = ", ".join(f"{many:,} {format_value(word)}" for word, many in queue.active.items() if many)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -24,28 +24,32 @@ from holdfast.cli.options import (
     TextOption,
     YesOption,
 )
+from holdfast.cli.progress import wait_with_progress
 from holdfast.cli.resolve import MAX_PAGE_SIZE, is_job_id, resolve_document, resolve_documents
 from holdfast.cli.results import (
     VERDICT_LABELS,
     print_replies,
+    print_started_job,
     print_totals,
     status_exit_code,
     wait_and_report,
     wait_for_documents,
 )
+from holdfast.cli.wait_targets import JobTarget
 from holdfast.engine import DEFAULT_PRIORITY
 from holdfast.errors import BadRequest, Conflict
 from holdfast.paging import read_all_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from holdfast.cli.options import Kind
     from holdfast.engine import Status
     from holdfast.service.client import Holdfast
     from holdfast.service.schemas import BulkSummary, Document, Reply
 
-MAX_IDS_PER_CALL = 1_000
+MAX_IDS_PER_CALL = 10_000
+BULK_STARTED = "bulk_started"  # the reason of a reply whose job processes many documents
 POLL_SECONDS = 0.1
 MAX_NAMES_SHOWN = 3  # in the confirmation of a delete
 DELETE_TIMEOUT_SECONDS = 60.0  # then another worker finishes the clean-up
@@ -133,6 +137,7 @@ def retry(
             states = ["failed", "degraded"] if degraded else ["failed"]
             failed = {document.id: document.name for document in _list_all(library, base, states=states)}
             summary = library.jobs.retry_all(base, degraded=degraded, dry_run=dry_run)
+            summary = _follow_job(context, library, summary, BulkRequest(RETRY, wait=not no_wait))
             if dry_run or no_wait or not summary.accepted:
                 return _print_summary(context, summary, RETRY)
             context.terminal.info(f"{RETRY.label}: {format_count(summary.accepted, 'document')}")
@@ -140,7 +145,8 @@ def retry(
         if which.is_given:
             request = BulkRequest(RETRY, priority=priority, dry_run=dry_run, wait=not no_wait)
             return _run_on_matching(context, library, base, which, request)
-        replies = _run_on_ids(library, base, RETRY, resolve_documents(library, base, documents or ()), priority)
+        ids = resolve_documents(library, base, documents or ())
+        replies = _run_on_ids(context, library, base, BulkRequest(RETRY, priority=priority, wait=not no_wait), ids)
         print_replies(context, replies, RETRY.label)
         if not no_wait and library.works and any(reply.accepted and reply.status == "deleting" for reply in replies):
             _wait_until_erased(library, base)
@@ -179,7 +185,7 @@ def reindex(
             if all_
             else resolve_documents(library, base, documents or ())
         )
-        replies = _run_on_ids(library, base, REINDEX, ids, priority)
+        replies = _run_on_ids(context, library, base, BulkRequest(REINDEX, priority=priority, wait=not no_wait), ids)
         print_replies(context, replies, REINDEX.label)
         return wait_and_report(context, library, base, replies, wait=not no_wait)
 
@@ -211,7 +217,7 @@ def refresh(
         ids = resolve_documents(library, base, documents or ())
         if all_:
             ids = [document.id for document in _list_all(library, base, parent=0) if document.source is not None]
-        replies = _run_on_ids(library, base, REFRESH, ids, priority)
+        replies = _run_on_ids(context, library, base, BulkRequest(REFRESH, priority=priority, wait=not no_wait), ids)
         print_replies(context, replies, REFRESH.label)
         return wait_and_report(context, library, base, replies, wait=not no_wait)
 
@@ -242,13 +248,15 @@ def cancel(
     _check_selection(what, which, all_=all_, dry_run=dry_run)
     with context.open() as library:
         if all_:
-            return _print_summary(context, library.jobs.cancel_all(base, dry_run=dry_run), CANCEL, noun="job")
+            summary = library.jobs.cancel_all(base, dry_run=dry_run)
+            summary = _follow_job(context, library, summary, BulkRequest(CANCEL), noun="job")
+            return _print_summary(context, summary, CANCEL, noun="job")
         if which.is_given:
             return _run_on_matching(context, library, base, which, BulkRequest(CANCEL, dry_run=dry_run))
         words = what or []
         replies = [_cancel_job(library, word) for word in words if is_job_id(word)]
         ids = resolve_documents(library, base, (word for word in words if not is_job_id(word)))
-        replies += _run_on_ids(library, base, CANCEL, ids, DEFAULT_PRIORITY)
+        replies += _run_on_ids(context, library, base, BulkRequest(CANCEL), ids)
     print_replies(context, replies, CANCEL.label)
     context.print_result({"base": base, "replies": replies}, lambda: None)
     return combine_exit_codes([reply_exit_code(str(reply.verdict), reply.reason) for reply in replies])
@@ -283,7 +291,7 @@ def rm(
         if which.is_given:
             return _delete_matching(context, library, base, which, dry_run=dry_run, yes=yes, wait=not no_wait)
         if all_:
-            found = library.bases.counts(base).documents
+            found = library.bases.counts(base, exact=True).documents
             if dry_run:
                 context.print_result(
                     {"found": found}, lambda: context.terminal.info(_format_dry_run(found, "document", DELETE))
@@ -292,14 +300,15 @@ def rm(
             context.confirm(
                 f"Delete all {format_count(found, 'document')} of base {base!r}? This cannot be undone.", yes=yes
             )
-            library.bases.clear(base)
-            context.terminal.info(f"Deleted {format_count(found, 'document')} of base {base!r}.")
+            summary = _follow_job(context, library, library.bases.clear(base), BulkRequest(DELETE, wait=not no_wait))
+            if not no_wait or not summary.jobs:
+                context.terminal.info(f"Deleted {format_count(found, 'document')} of base {base!r}.")
         else:
             ids = resolve_documents(library, base, documents or ())
             names = ", ".join(library.documents.get(base, one).name for one in ids[:MAX_NAMES_SHOWN])
             more = f" and {len(ids) - MAX_NAMES_SHOWN} more" if len(ids) > MAX_NAMES_SHOWN else ""
             context.confirm(f"Delete {names}{more} from base {base!r}? This cannot be undone.", yes=yes)
-            replies = _run_on_ids(library, base, DELETE, ids, DEFAULT_PRIORITY)
+            replies = _run_on_ids(context, library, base, BulkRequest(DELETE, wait=not no_wait), ids)
             print_replies(context, replies, DELETE.label)
         if not no_wait and library.works:
             _wait_until_erased(library, base)
@@ -328,6 +337,7 @@ def _run_on_matching(
     summary = library.documents.matching(
         base, request.action.name, priority=request.priority, dry_run=request.dry_run, **filters
     )
+    summary = _follow_job(context, library, summary, request)
     if not waits or not summary.accepted:
         return _print_summary(context, summary, request.action)
     context.terminal.info(f"{request.action.label}: {format_count(summary.accepted, 'document')}")
@@ -367,6 +377,7 @@ def _delete_matching(
         f"Delete {format_count(counted.found, 'document')} from base {base!r}? This cannot be undone.", yes=yes
     )
     summary = library.documents.matching(base, "delete", **filters)
+    summary = _follow_job(context, library, summary, BulkRequest(DELETE, wait=wait))
     if wait and library.works:
         _wait_until_erased(library, base)
     return _print_summary(context, summary, DELETE)
@@ -390,11 +401,60 @@ def _check_selection(words: list[str] | None, which: DocumentFilter, *, all_: bo
         raise BadRequest("dry_run_of_named")
 
 
-def _run_on_ids(library: Holdfast, base: str, action: Action, ids: list[int], priority: int) -> list[Reply]:
+def _run_on_ids(
+    context: CommandContext, library: Holdfast, base: str, request: BulkRequest, ids: list[int]
+) -> list[Reply]:
+    """Run an action on documents, wait for its jobs if requested, and return a reply for each document."""
+    from holdfast.engine import Verdict  # noqa: PLC0415 - slow to load
+    from holdfast.service.messages import Reply  # noqa: PLC0415 - slow to load
+
     replies: list[Reply] = []
     for first in range(0, len(ids), MAX_IDS_PER_CALL):
-        replies += library.documents.many(base, action.name, ids[first : first + MAX_IDS_PER_CALL], priority=priority)
+        part = ids[first : first + MAX_IDS_PER_CALL]
+        result = library.documents.many(base, request.action.name, part, priority=request.priority)
+        if isinstance(result, list):
+            _wait_for_jobs(context, library, request, [one.job for one in result if one.reason == BULK_STARTED])
+            replies += result
+            continue
+        summary = _follow_job(context, library, result, request)
+        replies += [
+            Reply(
+                verdict=Verdict.ACCEPTED,
+                reason=BULK_STARTED,
+                message="",
+                name=str(id_),
+                document=id_,
+                job=summary.jobs[0],
+            )
+            for id_ in part
+        ]
     return replies
+
+
+def _follow_job(
+    context: CommandContext, library: Holdfast, summary: BulkSummary, request: BulkRequest, *, noun: str = "document"
+) -> BulkSummary:
+    """Wait for the job of a large selection if requested, and return the summary with the answers of the job."""
+    if not summary.jobs:
+        return summary
+    (job,) = summary.jobs  # the selection is of one base
+    if not request.wait:
+        print_started_job(context, job, f"processes {format_count(summary.found, noun)} when a worker runs")
+        return summary
+    _wait_for_jobs(context, library, request, [job])
+    counted = library.jobs.get(job).bulk
+    answers = {} if counted is None else counted.answers
+    accepted = sum(number for answer, number in answers.items() if answer.startswith("accepted"))
+    return replace(summary, accepted=accepted, answers=answers)
+
+
+def _wait_for_jobs(
+    context: CommandContext, library: Holdfast, request: BulkRequest, jobs: Iterable[str | None]
+) -> None:
+    for job in jobs if request.wait else ():
+        if job is not None:
+            target = JobTarget(library, job, request.action.label)
+            wait_with_progress(context, library, target, again=context.format_command("queue", "ls"))
 
 
 def _cancel_job(library: Holdfast, job: str) -> Reply:
@@ -422,6 +482,8 @@ def _print_summary(
         if summary.dry_run:
             context.terminal.info(_format_dry_run(summary.found, noun, action))
             return
+        if summary.jobs and not summary.answers:
+            return  # the job has not processed them yet
         context.terminal.info(f"{action.label}: {summary.accepted:,} of {format_count(summary.found, noun)}")
         for answer, number in summary.answers.items():
             verdict, _, reason = answer.partition(": ")

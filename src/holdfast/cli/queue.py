@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import CommandContext, command
-from holdfast.cli.format import format_count, format_duration
+from holdfast.cli.format import format_duration, format_next_page
 from holdfast.cli.options import AnyBaseOption, CursorOption
 from holdfast.cli.resolve import MAX_PAGE_SIZE
 
 if TYPE_CHECKING:
-    from holdfast.service.schemas import Job, Page
+    from holdfast.service.schemas import BulkProgress, Job, Page, Progress
 
-HEADER = ("job", "state", "operation", "base", "document", "priority", "requested by", "requested at", "duration")
+HEADER = (
+    "job", "state", "operation", "base", "document", "done", "priority", "requested by", "requested at", "duration",
+)  # fmt: skip
 
 
 def declare(app: typer.Typer) -> None:
@@ -56,24 +58,33 @@ def ls(
     with context.open() as library:
         found = library.jobs.list(base, states=state or None, requester=requester, cursor=cursor, page=page, size=size)
     filtered = bool(state or requester or base)
-    context.print_result(found, lambda: _print_page(context, found, page, filtered=filtered))
+    number = page if cursor is None else None
+    context.print_result(found, lambda: _print_page(context, found, number, filtered=filtered))
 
 
-def _print_page(context: CommandContext, found: Page[Job], page: int, *, filtered: bool) -> None:
+def _print_page(context: CommandContext, found: Page[Job], page: int | None, *, filtered: bool) -> None:
     context.terminal.print_table(HEADER, [_row(job) for job in found.items])
     if not found.items and filtered:
         context.terminal.info(f"No jobs match. List all: {context.format_command('queue', 'ls')}")
     elif not found.items:
         context.terminal.info(f"No jobs yet. Add documents: {context.format_command('add', 'FILE')}")
     elif found.next_cursor is not None:
-        shown = f"{len(found.items):,} of {format_count(found.total or 0, 'job')}"
-        context.terminal.info(f"{shown}. Next page: --page {page + 1}")
+        context.terminal.info(format_next_page(found, page, "job"))
 
 
 def _row(job: Job) -> tuple[Any, ...]:
     took = "" if job.finished_at is None else format_duration((job.finished_at - job.created_at).total_seconds())
     subject = job.subject if job.document is None else job.document
-    return job.id, job.state, job.operation, job.base, subject, job.priority, job.requester, job.created_at, took
+    operation = job.operation if job.bulk is None else job.bulk.action
+    done = _format_done(job.bulk or job.progress)
+    return (
+        job.id, job.state, operation, job.base, subject, done, job.priority, job.requester, job.created_at, took,
+    )  # fmt: skip
+
+
+def _format_done(progress: BulkProgress | Progress | None) -> str:
+    """Return how many parts of a job are done, if their number is known."""
+    return f"{progress.done:,}/{progress.total:,}" if progress is not None and progress.total > 1 else ""
 
 
 def pause(context: CommandContext, base: AnyBaseOption = None) -> None:

@@ -41,6 +41,12 @@ def print_replies(context: CommandContext, replies: Sequence[Reply], done: str) 
         context.terminal.info(f"{done}: {accepted:,} of {format_count(len(replies), 'document')}")
 
 
+def print_started_job(context: CommandContext, job: str, work: str) -> None:
+    """Print what a job does, and the commands that follow and cancel it."""
+    shown, stopped = context.format_command("queue", "ls"), context.format_command("cancel", job)
+    context.terminal.info(f"Job {job} {work}. Show its progress: {shown}. Stop it: {stopped}")
+
+
 def wait_and_report(
     context: CommandContext, library: Holdfast, base: str, replies: Sequence[Reply], *, wait: bool
 ) -> ExitCode:

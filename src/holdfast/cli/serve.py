@@ -1,4 +1,4 @@
-"""`serve`, `worker` and `mcp`: commands that run until Ctrl-C or SIGTERM."""
+"""`serve`, `web`, `worker`, `reconcile` and `mcp`: commands that run until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,28 +10,36 @@ import typer
 
 from holdfast.cli.command import CommandContext, command, stop_on_signal
 from holdfast.cli.format import format_count
+from holdfast.errors import BadRequest, BadSettings
 from holdfast.extras import importing_extra
+from holdfast.health import answering_health
 from holdfast.settings import Settings
 from holdfast.url_secrets import mask_secrets
+
+LOCAL_SCHEDULERS = ("embedded", "inline")  # their workers run inside the server
 
 
 def declare(app: typer.Typer) -> None:
     command(app, "serve")(serve)
+    command(app, "web")(web)
     command(app, "worker")(worker)
+    command(app, "reconcile")(reconcile)
     command(app, "mcp")(mcp)
+
+
+Host = Annotated[
+    str | None, typer.Option("--host", metavar="HOST", help="Address to listen on; default: HOLDFAST_HOST.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", metavar="N", min=0, max=65535, help="Port, or 0 for any free port; default: HOLDFAST_PORT."),
+]
 
 
 def serve(
     context: CommandContext,
-    host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help="Address to listen on; default: HOLDFAST_HOST.")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port", metavar="N", min=0, max=65535, help="Port, or 0 for any free port; default: HOLDFAST_PORT."
-        ),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
     no_workers: Annotated[
         bool, typer.Option("--no-workers", help="Serve requests only; other processes index.")
     ] = False,
@@ -41,24 +49,16 @@ def serve(
     Example:
         holdfast serve --port 7340
     """
-    with importing_extra("server"):
-        from holdfast.api.server import serve as serving  # noqa: PLC0415 - slow to load
-        from holdfast.web.site import install_pages  # noqa: PLC0415
+    _serve(context, host, port, work=not no_workers, alone=True)
 
-    given: dict[str, Any] = {"host": host, "port": port}
-    settings = replace(context.settings(), **{name: value for name, value in given.items() if value is not None})
-    settings = _configure_logging(context, settings)
 
-    def ready(address: str) -> None:
-        if context.terminal.json:
-            context.terminal.print_json_line({"address": address, "home": settings.home})
-        else:
-            context.terminal.print_text(address)
-        context.terminal.info(f"Serving {settings.home}. Press Ctrl-C to stop.")
+def web(context: CommandContext, host: Host = None, port: Port = None) -> None:
+    """Serve the web page and the HTTP API without workers, until Ctrl-C. Any number may run on one database.
 
-    make_key = context.format_command("keys", "create", "admin", "--scope", "admin")
-    serving(settings, work=not no_workers, ready=ready, pages=install_pages, make_key=make_key)
-    context.terminal.info("The server has stopped.")
+    Example:
+        holdfast web --host 0.0.0.0 --port 7340
+    """
+    _serve(context, host, port, work=False, alone=False)
 
 
 def worker(
@@ -67,22 +67,28 @@ def worker(
         int | None,
         typer.Option("--workers", "-n", metavar="N", min=1, help="Number of processes; default: HOLDFAST_WORKERS."),
     ] = None,
+    kinds: Annotated[
+        str | None, typer.Option("--kinds", metavar="KINDS", help="Kinds of work, separated by commas; default: all.")
+    ] = None,
 ) -> None:
-    """Run workers that index queued documents, until Ctrl-C.
+    """Run workers that index queued documents, until Ctrl-C. They ask the database for work, without a broker.
 
     Example:
         holdfast worker --workers 4
+        holdfast worker --kinds vector,graph
     """
     with importing_extra("documents"):
-        from holdfast.service.opening import open_library  # noqa: PLC0415 - slow to load
-        from holdfast.wiring import make_worker, open_scheduler  # noqa: PLC0415
+        from holdfast.service.opening import check_blob_store, open_library  # noqa: PLC0415 - slow to load
+        from holdfast.wiring import make_worker, open_polling_scheduler  # noqa: PLC0415
 
     settings = context.settings()
     settings = _configure_logging(context, replace(settings, workers=workers or settings.workers))
-    open_library(settings).store.close()  # raises an error before a worker starts
+    chosen = _parse_kinds(kinds or "")
+    library = open_library(settings)
+    check_blob_store(library)  # raises an error before a worker starts
     stopped = stop_on_signal()
-    scheduler = open_scheduler(settings)
-    scheduler.start(make_worker(settings))
+    scheduler = open_polling_scheduler(settings)
+    scheduler.start(make_worker(settings, chosen))
     result = {"workers": settings.workers, "database": mask_secrets(settings.database)}
     context.print_result(
         result,
@@ -91,10 +97,44 @@ def worker(
         ),
     )
     try:
-        stopped.wait()
+        with answering_health(settings.host, settings.health_port, library.catalog.bases):
+            stopped.wait()
     finally:
         context.terminal.info("Stopping. Unfinished work returns to the queue.")
         scheduler.stop()
+        library.store.close()
+
+
+def reconcile(context: CommandContext) -> None:
+    """Send rings to the workers of a scheduler such as Celery, until Ctrl-C. Any number may run on one database.
+
+    Example:
+        holdfast reconcile
+    """
+    with importing_extra("documents"):
+        from holdfast.service.opening import open_library  # noqa: PLC0415 - slow to load
+        from holdfast.wiring import open_scheduler, running_reconciler  # noqa: PLC0415
+
+    settings = _configure_logging(context, context.settings())
+    stopped = stop_on_signal()
+    library = open_library(settings)
+    scheduler = open_scheduler(settings)
+    try:
+        with (
+            running_reconciler(settings, library, scheduler),
+            answering_health(settings.host, settings.health_port, library.catalog.bases),
+        ):
+            result = {"scheduler": settings.scheduler, "database": mask_secrets(settings.database)}
+            context.print_result(
+                result,
+                lambda: context.terminal.info(
+                    f"Reconciling {result['database']} for {settings.scheduler}. Press Ctrl-C to stop."
+                ),
+            )
+            stopped.wait()
+    finally:
+        scheduler.stop()
+        library.store.close()
 
 
 def mcp(
@@ -116,6 +156,41 @@ def mcp(
         tools = import_module("holdfast.mcp")
     _configure_logging(context, Settings.from_environment())
     tools.run(context.location, key=context.key, http=http, writes=writes, port=port)
+
+
+def _serve(context: CommandContext, host: str | None, port: int | None, *, work: bool, alone: bool) -> None:
+    with importing_extra("server"):
+        from holdfast.api.server import serve as serving  # noqa: PLC0415 - slow to load
+        from holdfast.web.site import install_pages  # noqa: PLC0415
+
+    given: dict[str, Any] = {"host": host, "port": port}
+    settings = replace(context.settings(), **{name: value for name, value in given.items() if value is not None})
+    settings = _configure_logging(context, settings)
+    if settings.production and work and settings.scheduler in LOCAL_SCHEDULERS:
+        raise BadSettings("production_serve", scheduler=settings.scheduler)
+
+    def ready(address: str) -> None:
+        if context.terminal.json:
+            context.terminal.print_json_line({"address": address, "home": settings.home})
+        else:
+            context.terminal.print_text(address)
+        context.terminal.info(f"Serving {settings.home}. Press Ctrl-C to stop.")
+
+    make_key = context.format_command("keys", "create", "admin", "--scope", "admin")
+    serving(settings, work=work, alone=alone, ready=ready, pages=install_pages, make_key=make_key)
+    context.terminal.info("The server has stopped.")
+
+
+def _parse_kinds(text: str) -> tuple[str, ...]:
+    """Return the kinds of work in a list such as `vector,graph`; raise `BadRequest` for unknown ones."""
+    from holdfast.wiring import list_kinds  # noqa: PLC0415 - slow to load
+
+    kinds = tuple(filter(None, (word.strip() for word in text.split(","))))
+    known = list_kinds()
+    unknown = [kind for kind in kinds if kind not in known]
+    if unknown:
+        raise BadRequest("unknown_kinds", unknown=", ".join(map(repr, unknown)), known=", ".join(known))
+    return kinds
 
 
 def _configure_logging(context: CommandContext, settings: Settings) -> Settings:

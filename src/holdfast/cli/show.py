@@ -13,7 +13,7 @@ from holdfast.cli.format import format_count, format_duration, format_size, to_j
 from holdfast.cli.options import DEFAULT_BASE, BaseOption
 from holdfast.cli.resolve import resolve_document
 from holdfast.errors import BadRequest
-from holdfast.paging import read_all_pages
+from holdfast.paging import MAX_COUNT, read_all_pages
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
@@ -84,8 +84,8 @@ def show_document(context: CommandContext, document: Document) -> None:
             (
                 "queue",
                 None
-                if document.queue_position is None
-                else f"{format_count(document.queue_position, 'job')} before it",
+                if (ahead := document.queue_position) is None
+                else f"{format_count(ahead, 'job', exact=ahead < MAX_COUNT)} before it",
             ),
             ("searchable", document.searchable),
             ("size", format_size(document.size) if document.size else ""),

@@ -103,7 +103,7 @@ class BaseTarget:
     _max_pending: int = 0
 
     def poll(self) -> PollResult:
-        counts = self.library.bases.counts(self.base).by_status
+        counts = self.library.bases.counts(self.base, exact=True).by_status
         left = sum(number for status, number in counts.items() if status in ACTIVE_STATUSES)
         if self.folder is not None:
             found = self.library.documents.statuses(self.base, [self.folder])

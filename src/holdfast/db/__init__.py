@@ -8,11 +8,13 @@ from holdfast.db.batches import (
     batch,
     greatest,
     int_param,
+    is_in,
     is_one_of,
     least,
     text_literal,
     text_param,
 )
+from holdfast.db.connection_options import ConnectionOptions
 from holdfast.db.database import Database, Transaction
 from holdfast.db.notify import Listener, MemoryNotifier, Notifier
 from holdfast.db.schema import IdType, make_in_condition, metadata, partial_index
@@ -23,6 +25,7 @@ __all__ = [
     "MAX_ID",
     "NOW",
     "XID",
+    "ConnectionOptions",
     "Database",
     "IdType",
     "Listener",
@@ -34,6 +37,7 @@ __all__ = [
     "batch",
     "greatest",
     "int_param",
+    "is_in",
     "is_one_of",
     "least",
     "make_in_condition",

@@ -20,7 +20,7 @@ from sqlalchemy.sql.functions import FunctionElement
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from sqlalchemy import Subquery
+    from sqlalchemy import Select, Subquery
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
@@ -75,6 +75,31 @@ class _Cell(FunctionElement[Any]):
         super().__init__()
         self.position = position
         self.type = type_
+
+
+class is_in(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
+    """Match a column against the rows of a query.
+
+    PostgreSQL gets an array, because its planner then expects few values and uses an index. For `IN` it estimates the
+    rows of the query, and a recursive query always looks large.
+    """
+
+    inherit_cache = True  # no type: SQLite would compare a Boolean with 1 and not use an index
+
+    def __init__(self, column: ColumnElement[Any], query: Select[Any]) -> None:
+        super().__init__(column, query.scalar_subquery())
+
+
+@compiles(is_in, "sqlite")
+def _(element: is_in, compiler: SQLCompiler, **kw: Any) -> str:
+    column, query = (compiler.process(part, **kw) for part in element.clauses)
+    return f"({column} IN {query})"
+
+
+@compiles(is_in, "postgresql")
+def _(element: is_in, compiler: SQLCompiler, **kw: Any) -> str:
+    column, query = (compiler.process(part, **kw) for part in element.clauses)
+    return f"({column} = ANY(ARRAY{query}))"
 
 
 class least(FunctionElement[int]):  # noqa: N801 - reads as a SQL function

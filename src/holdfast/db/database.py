@@ -5,13 +5,17 @@ A `Dialect` contains the differences between SQLite and PostgreSQL. Code above t
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.selectable import SelectBase
 
 from holdfast.errors import BadRequest
 
@@ -27,12 +31,15 @@ if TYPE_CHECKING:
     from holdfast.db.secure_delete import Obstacle
     from holdfast.errors import HoldfastError
 
+log = logging.getLogger("holdfast")
+
 T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
 # compiled statements of this process, by SQL dialect
 _COMPILED: dict[type[SqlDialect], dict[ClauseElement, CompiledStatement]] = {}
 MAX_ATTEMPTS = 5  # runs of a transaction that conflicts with another one
+FIRST_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds between two attempts to reach the database
 
 
 class CompiledStatement(NamedTuple):
@@ -41,6 +48,7 @@ class CompiledStatement(NamedTuple):
     sql: str
     constants: dict[str, Any]  # values that the statement itself contains
     param_order: Sequence[str]  # names of the parameters in order, for drivers with positional parameters
+    reads_only: bool
 
 
 class Dialect(Protocol):
@@ -56,6 +64,10 @@ class Dialect(Protocol):
         With `durable`, the commit survives a power failure. Without it, the last commits may be lost, but only if every
         process that saw them is lost, too.
         """
+        ...
+
+    def prepare_commit(self, connection: Connection) -> None:
+        """Read what is needed to find out later whether a transaction was committed."""
         ...
 
     def begin_read(self, engine: Engine) -> AbstractContextManager[Connection]:
@@ -76,8 +88,21 @@ class Dialect(Protocol):
         """Turn a driver error into one of ours. None: the error is a bug and is raised unchanged."""
         ...
 
+    @property
+    def retry_seconds(self) -> float:
+        """How long a transaction is repeated while the database is unreachable."""
+        ...
+
+    def begin_autocommit(self, engine: Engine) -> AbstractContextManager[Connection]:
+        """Open a connection on which each statement is its own transaction."""
+        ...
+
     def is_retryable(self, error: BaseException) -> bool:
         """Return whether the transaction conflicted with another one and may be run again."""
+        ...
+
+    def is_unreachable(self, error: BaseException) -> bool:
+        """Return whether the connection was lost or refused, so the transaction was not committed."""
         ...
 
     def overwrite(self, fts_tables: Collection[str]) -> Obstacle | None:
@@ -106,11 +131,18 @@ class Transaction:
     def __init__(
         self, connection: Connection, dialect: Dialect, compiled: dict[ClauseElement, CompiledStatement]
     ) -> None:
-        self.connection = connection
+        self._connection = connection
         self._dialect = dialect
         self._compiled = compiled
         self._driver: Any = connection.connection.driver_connection
         self.needs_notification = False  # wake event listeners after the commit
+        self.may_have_written = False
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, for code that runs statements itself, and may write."""
+        self.may_have_written = True
+        return self._connection
 
     def run(self, statement: ClauseElement, rows: Rows | None = None, **params: Any) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows. An empty batch runs nothing."""
@@ -118,7 +150,9 @@ class Transaction:
             return []
         known = self._compiled.get(statement)
         if known is None:
-            known = self._compiled[statement] = _compile(statement, self.connection.dialect)
+            known = self._compiled[statement] = _compile(statement, self._connection.dialect)
+        if not known.reads_only:
+            self.may_have_written = True
         cursor = self._driver.cursor()
         try:
             return self._dialect.run(cursor, known, rows, known.constants | params)
@@ -127,6 +161,7 @@ class Transaction:
 
     def run_sql(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run SQL that only one of the databases has, and return its rows."""
+        self.may_have_written = True
         cursor = self._driver.cursor()
         try:
             cursor.execute(sql, values)
@@ -136,6 +171,7 @@ class Transaction:
 
     def run_sql_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run SQL of one database once per row."""
+        self.may_have_written = True
         cursor = self._driver.cursor()
         try:
             cursor.executemany(sql, rows)
@@ -144,6 +180,7 @@ class Transaction:
 
     def copy_in(self, sql: str, data: Iterable[bytes]) -> None:
         """Send data through COPY (PostgreSQL only)."""
+        self.may_have_written = True
         with self._driver.cursor() as cursor, cursor.copy(sql) as copy:
             for part in data:
                 copy.write(part)
@@ -166,7 +203,7 @@ class Database:
         self.engine = engine
         self.dialect = dialect
         self._compiled = _COMPILED.setdefault(type(engine.dialect), {})
-        self._errors: tuple[type[Exception], ...] = (DBAPIError, engine.dialect.loaded_dbapi.Error)
+        self._errors: tuple[type[Exception], ...] = (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error)
         self._shared = threading.local()  # see shared_reading
         self._notifier: Notifier | None = None
         self._notifiers: tuple[Notifier, ...] = ()
@@ -183,28 +220,37 @@ class Database:
     def write(self, work: Callable[[Transaction], T], *, durable: bool) -> T:
         """Run `work` in one transaction.
 
-        If it conflicts with another transaction, it is rolled back and `work` runs again.
+        If it conflicts with another transaction, or loses its connection before the commit, it is rolled back and
+        `work` runs again.
         """
-        for rounds in range(1, MAX_ATTEMPTS + 1):
+        retries = _Retries(self.dialect)
+        while True:
             try:
-                with self.dialect.begin_write(self.engine, durable=durable) as connection:
-                    tx = self.wrap_connection(connection)
+                with self._begin_write(durable=durable) as tx:
                     result = work(tx)
             except self._errors as error:
-                if not self.dialect.is_retryable(_cause(error)) or rounds == MAX_ATTEMPTS:
+                pause = retries.next_pause(driver_error(error))
+                if pause is None:
                     raise self._translate(error) from error
+                time.sleep(pause)
             else:
                 self._notify(tx)
                 return result
-        raise AssertionError("unreachable: the last round returns or raises")
 
     @contextmanager
     def writing(self, *, durable: bool) -> Iterator[Transaction]:
         """Open one write transaction for the block. It is not repeated on a conflict."""
-        with self._translating_errors(), self.dialect.begin_write(self.engine, durable=durable) as connection:
-            tx = self.wrap_connection(connection)
+        with self._translating_errors(), self._begin_write(durable=durable) as tx:
             yield tx
         self._notify(tx)
+
+    @contextmanager
+    def _begin_write(self, *, durable: bool) -> Iterator[Transaction]:
+        with self.dialect.begin_write(self.engine, durable=durable) as connection:
+            tx = self.wrap_connection(connection)
+            yield tx
+            if tx.may_have_written:
+                self.dialect.prepare_commit(connection)
 
     @contextmanager
     def join_transaction(self, connection: Connection) -> Iterator[Transaction]:
@@ -231,10 +277,7 @@ class Database:
     @contextmanager
     def autocommit(self) -> Iterator[Transaction]:
         """Run each statement on its own, for those that PostgreSQL does not allow in a transaction."""
-        with (
-            self._translating_errors(),
-            self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
-        ):
+        with self._translating_errors(), self.dialect.begin_autocommit(self.engine) as connection:
             yield self.wrap_connection(connection)
 
     @contextmanager
@@ -285,10 +328,36 @@ class Database:
             raise self._translate(error) from error
 
     def _translate(self, error: Exception) -> Exception:
-        return self.dialect.translate_error(_cause(error)) or error
+        return self.dialect.translate_error(driver_error(error)) or error
 
 
-def _cause(error: Exception) -> BaseException:
+class _Retries:
+    """Decides whether a failed transaction runs again, and after which pause."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._conflicts = 0
+        self._pause = FIRST_PAUSE
+        self._deadline: float | None = None  # since the database is unreachable
+
+    def next_pause(self, error: BaseException) -> float | None:
+        """Return the seconds until the next attempt; None: give up."""
+        if self._dialect.is_retryable(error):
+            self._conflicts += 1
+            return 0.0 if self._conflicts < MAX_ATTEMPTS else None
+        if not self._dialect.is_unreachable(error):
+            return None
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._dialect.retry_seconds
+        if now >= self._deadline:
+            return None
+        pause, self._pause = self._pause, min(2 * self._pause, MAX_PAUSE)
+        log.info("transaction.repeated pause=%s error=%s", pause, type(error).__name__)
+        return pause
+
+
+def driver_error(error: Exception) -> BaseException:
     """Return the driver error that SQLAlchemy wrapped."""
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
@@ -299,4 +368,5 @@ def _compile(statement: ClauseElement, dialect: SqlDialect) -> CompiledStatement
     constants = {
         name: parameter.effective_value for parameter, name in compiled.bind_names.items() if not parameter.required
     }
-    return CompiledStatement(str(compiled), constants, compiled.positiontup or ())
+    reads_only = isinstance(statement, SelectBase) and not any(cte.element.is_dml for cte in compiled.ctes or ())
+    return CompiledStatement(str(compiled), constants, compiled.positiontup or (), reads_only)

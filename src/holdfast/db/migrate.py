@@ -38,9 +38,17 @@ def migrate(database: Database) -> None:
         return
     with database.writing(durable=True) as tx:
         if tx.connection.dialect.name == "postgresql":
-            tx.connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": ADVISORY_LOCK_ID})
+            _wait_for_turn(tx.connection)
         if _version(tx.connection) != find_head():
             _upgrade(tx.connection)
+
+
+def _wait_for_turn(connection: Connection) -> None:
+    """Wait until no other process upgrades the database. A long upgrade is not an error, so no timeout applies."""
+    connection.execute(text("SET LOCAL statement_timeout = 0"))
+    connection.execute(text("SET LOCAL lock_timeout = 0"))
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": ADVISORY_LOCK_ID})
+    connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
 
 
 def _version(connection: Connection) -> str | None:

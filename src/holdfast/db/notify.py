@@ -1,13 +1,15 @@
 """Wake-ups between processes. They carry no data and may be lost.
 
 SQLite: each listener creates a named pipe beside the database, and a notifier writes a byte into every pipe.
-PostgreSQL: NOTIFY, at most ten per second from each process. In memory: an unnamed pipe per listener.
+PostgreSQL: NOTIFY, at most ten per second from each process. LISTEN needs a session of its own, so behind a pooler in
+transaction mode it uses the address of the server itself. In memory: an unnamed pipe per listener.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import select
 import threading
@@ -15,10 +17,13 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.db.connection_options import ConnectionOptions
 from holdfast.private_files import FILE_MODE, make_private_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+log = logging.getLogger("holdfast")
 
 HIDDEN_PREFIX = "."
 CLOSED_FD = -1
@@ -153,9 +158,12 @@ class PostgresNotifier:
     CHANNEL = "holdfast"
     SPACING = 0.1
 
-    def __init__(self, url: str, channel: str = CHANNEL) -> None:
-        self._url = url
+    def __init__(self, url: str, channel: str = CHANNEL, options: ConnectionOptions | None = None) -> None:
+        options = options or ConnectionOptions()
+        self._url = options.direct or url
         self._channel = channel
+        self._connect_seconds = options.connect_seconds
+        self._listens = bool(options.direct) or not options.pooled
         self._mutex = threading.Lock()
         self._connection: Any = None
         self._last_sent = 0.0
@@ -174,8 +182,12 @@ class PostgresNotifier:
                 return
             self._send()
 
-    def listen(self) -> PostgresListener:
-        return PostgresListener(self._url, self._channel)
+    def listen(self) -> PostgresListener | PipeListener:
+        """Create a listener. Behind a pooler, without the address of the server, only `wake` and the period wake it."""
+        if not self._listens:
+            log.warning("listen.disabled channel=%s", self._channel)
+            return PipeListener()
+        return PostgresListener(self._url, self._channel, self._connect_seconds)
 
     def close(self) -> None:
         """Send a delayed notification now, and close the connection."""
@@ -199,7 +211,7 @@ class PostgresNotifier:
         reused = self._connection is not None
         try:
             if self._connection is None:
-                self._connection = _connect(self._url)
+                self._connection = _connect(self._url, self._connect_seconds)
             self._connection.execute(f"NOTIFY {self._channel}")
         except Exception:  # noqa: BLE001 - a lost notification is harmless: the reconciler also runs periodically
             _close_quietly(self._connection)
@@ -211,9 +223,10 @@ class PostgresNotifier:
 class PostgresListener:
     """Uses LISTEN, and a pipe for `wake`. A lost connection counts as a notification and is opened again."""
 
-    def __init__(self, url: str, channel: str) -> None:
+    def __init__(self, url: str, channel: str, connect_seconds: int) -> None:
         self._url = url
         self._channel = channel
+        self._connect_seconds = connect_seconds
         self._pipe = PipeListener()
         self._connection: Any = None
         self._reconnect()
@@ -241,7 +254,7 @@ class PostgresListener:
 
     def _reconnect(self) -> bool:
         try:
-            self._connection = _connect(self._url)
+            self._connection = _connect(self._url, self._connect_seconds)
             self._connection.execute(f"LISTEN {self._channel}")
         except Exception:  # noqa: BLE001 - the server is unavailable; `wait` tries again
             _close_quietly(self._connection)
@@ -257,10 +270,17 @@ def _readable(descriptors: list[int], seconds: float) -> bool:
     return bool(waiting.poll(seconds * 1000))
 
 
-def _connect(url: str) -> Any:
+def _connect(url: str, seconds: int) -> Any:
+    """Connect within so many seconds. Nothing is prepared, because a pooler may be in between."""
     import psycopg  # noqa: PLC0415 - an extra, needed only on PostgreSQL
 
-    return psycopg.connect(url.replace("postgresql+psycopg://", "postgresql://", 1), autocommit=True)
+    return psycopg.connect(
+        url.replace("postgresql+psycopg://", "postgresql://", 1),
+        autocommit=True,
+        prepare_threshold=None,
+        connect_timeout=seconds,
+        fallback_application_name="holdfast",
+    )
 
 
 def _close_quietly(connection: Any) -> None:

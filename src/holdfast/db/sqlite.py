@@ -134,6 +134,9 @@ class SqliteDialect:
             with connection.begin():
                 yield connection
 
+    def prepare_commit(self, connection: Connection) -> None:
+        """Do nothing: there is no connection to lose."""
+
     @contextmanager
     def begin_read(self, engine: Engine) -> Iterator[Connection]:
         """Open a deferred transaction. Readers and the writer do not block each other."""
@@ -182,7 +185,19 @@ class SqliteDialect:
                 return StoreError("database_damaged", path=path, detail=error)
         return None
 
+    @property
+    def retry_seconds(self) -> float:
+        return 0.0
+
+    @contextmanager
+    def begin_autocommit(self, engine: Engine) -> Iterator[Connection]:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            yield connection
+
     def is_retryable(self, error: BaseException) -> bool:  # noqa: ARG002 - writers never conflict
+        return False
+
+    def is_unreachable(self, error: BaseException) -> bool:  # noqa: ARG002 - a file has no connection to lose
         return False
 
     def overwrite(self, fts_tables: Collection[str]) -> Obstacle | None:

@@ -15,7 +15,8 @@ from holdfast.errors import BaseFailed, UnknownBase
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from holdfast.catalog import BlobStore, Catalog, OrphanBlobCollector
+    from holdfast.blobs import BlobStore
+    from holdfast.catalog import Catalog, OrphanBlobCollector
     from holdfast.db import Transaction
     from holdfast.doctor.report import Locator
     from holdfast.documents import DocumentOperations
@@ -54,8 +55,8 @@ class ItemChecks:
 
     def checks(self) -> list[Check]:
         return [
-            Check("delete_unasked", self._find_unrequested_deletes, self._finish_deletes),
-            Check("delete_unfinished", self._find_unfinished_deletes, self._finish_deletes),
+            Check("delete_unasked", self._find_unrequested_deletes, self._finish_deletes, removes_files=True),
+            Check("delete_unfinished", self._find_unfinished_deletes, self._finish_deletes, removes_files=True),
             Check("slots_left", self._find_orphan_slots, self._delete_orphan_slots),
             Check("not_asked", self._find_unindexed, self._request_index),
         ]
@@ -165,14 +166,14 @@ class FileChecks:
             Check("file_left", self._find_orphan_files, self._remove_orphan_files),
             Check("file_unfinished", self._find_unfinished_files, lambda _: self._orphan_blobs.remove_unfinished()),
             Check("file_stray", self._find_stray_files),
-            Check("file_lacks", lambda: self._find_bad_items(self._is_missing)),
+            Check("file_lacks", lambda: self._find_bad_items(self._find_missing)),
         ]
-        return (
-            [*checks, Check("file_damaged", lambda: self._find_bad_items(self._is_damaged))] if self._deep else checks
-        )
+        if self._deep:
+            checks.append(Check("file_damaged", lambda: self._find_bad_items(self._find_damaged)))
+        return [check._replace(reads_files=True) for check in checks]
 
     def _find_orphan_files(self) -> Iterator[list[Issue]]:
-        """Find files that no row names and no upload is writing.
+        """Find files that no row names and no process is writing or removing.
 
         Read twice: an upload that replaces a file, or fails, removes the file a moment after its transaction.
         """
@@ -181,8 +182,7 @@ class FileChecks:
             before = after
             names, after = self._orphan_blobs.find_orphans(before, LARGEST_BATCH)
             again = set(self._orphan_blobs.find_orphans(before, LARGEST_BATCH)[0]) if names else set()
-            left = (name for name in names if name in again and self._blobs.written_at(name) is not None)
-            yield [Issue(FILES, name, name) for name in left]
+            yield [Issue(FILES, name, name) for name in names if name in again]
             if not after:
                 return
 
@@ -197,13 +197,13 @@ class FileChecks:
     def _find_stray_files(self) -> Iterator[list[Issue]]:
         yield [Issue(FILES, name, name) for name in self._blobs.list_foreign_files()]
 
-    def _find_bad_items(self, is_bad: Callable[[ItemFile], bool]) -> Iterator[list[Issue]]:
+    def _find_bad_items(self, find_bad: Callable[[Sequence[ItemFile]], Sequence[ItemFile]]) -> Iterator[list[Issue]]:
         """Find items whose file is bad, and that still name this file after it was checked."""
         for rows in read_windows(self._database, sql.SCAN_ITEMS, "item"):
             items = [ItemFile(*row[:-1]) for row in rows if row[-1]]
             for first in range(0, len(items), FILES_PER_BATCH):
                 batch = items[first : first + FILES_PER_BATCH]
-                yield self._keep_unchanged([item for item in batch if is_bad(item)])
+                yield self._keep_unchanged(find_bad(batch))
 
     def _keep_unchanged(self, items: Sequence[ItemFile]) -> list[Issue]:
         with self._database.reading() as tx:
@@ -214,8 +214,12 @@ class FileChecks:
             if item.id in unchanged
         ]
 
-    def _is_missing(self, item: ItemFile) -> bool:
-        return self._blobs.written_at(item.blob) is None
+    def _find_missing(self, items: Sequence[ItemFile]) -> list[ItemFile]:
+        missing = self._blobs.find_missing({item.blob for item in items})
+        return [item for item in items if item.blob in missing]
+
+    def _find_damaged(self, items: Sequence[ItemFile]) -> list[ItemFile]:
+        return [item for item in items if self._is_damaged(item)]
 
     def _is_damaged(self, item: ItemFile) -> bool:
         """Return whether a file exists and cannot be read, or has another digest than the item."""

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.catalog import parse_item_id, read_items
 from holdfast.doctor import statements as sql
 from holdfast.doctor.check_erasure import ErasureChecks
-from holdfast.doctor.check_items import FileChecks, ItemChecks
+from holdfast.doctor.check_items import FILES, FileChecks, ItemChecks
 from holdfast.doctor.check_lists import ListChecks
 from holdfast.doctor.check_rows import RowChecks
 from holdfast.doctor.check_slots import SlotChecks
 from holdfast.doctor.check_statuses import StatusChecks
-from holdfast.doctor.report import Finding, FindingCounter, Place
+from holdfast.doctor.report import Finding, FindingCounter, Issue, Place
 from holdfast.engine.store import ACTIVE_JOB_STATES, JobFilter
+from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.catalog import Base, BlobStore, Catalog, Eraser, OrphanBlobCollector
-    from holdfast.doctor.report import Check, Issue, Locator
+    from holdfast.blobs import BlobStore
+    from holdfast.catalog import Base, Catalog, Eraser, OrphanBlobCollector
+    from holdfast.doctor.report import Check, Locator
     from holdfast.documents import DocumentAdder, DocumentOperations
     from holdfast.engine import WaitReason
     from holdfast.engine.store import ListedJob, SqlStore
@@ -69,9 +71,26 @@ class Doctor:
     def check(self, *, fix: bool = False, deep: bool = False) -> list[Finding]:
         """Run all checks. `fix` repairs what can be repaired; `deep` also reads each file and compares its digest.
 
-        An index that lacks rows is not built here: `fix` requests it, and a worker builds it.
+        An index that lacks rows is not built here: `fix` requests it, and a worker builds it. If the file store does
+        not answer, the doctor runs all other checks, and reports the error as a finding.
         """
-        return [finding for check in self._checks(deep=deep) for finding in _run_check(check, fix=fix)]
+        findings: list[Finding] = []
+        away = FindingCounter("files_away")
+        error: StoreError | None = None
+        for check in self._checks(deep=deep):
+            if error is None:
+                try:
+                    findings += _run_check(check, fix=fix)
+                    continue
+                except StoreError as raised:
+                    if not (check.reads_files or check.removes_files):
+                        raise
+                    error = raised
+            if check.reads_files or (fix and check.removes_files):
+                away.add(FILES, [Issue(FILES, str(error), None)], 0)
+            if not check.reads_files:
+                findings += _run_check(check, fix=fix and not check.removes_files)
+        return findings + away.findings
 
     def waiting(self, base: Base) -> Iterator[ExplainedJob]:
         """Yield the active jobs of a base in the order in which they are served, with the reasons why they wait."""

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 MAX_EXAMPLES = 5
 
 # Only a person can repair these.
-NOT_FIXABLE = frozenset({"file_stray", "file_lacks", "file_damaged", "index_away", "nobody_works", "not_compacted"})
+NOT_FIXABLE = frozenset(
+    {"file_stray", "file_lacks", "file_damaged", "files_away", "index_away", "nobody_works", "not_compacted"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +62,14 @@ class Check(NamedTuple):
     """Finds one kind of issue.
 
     `scan` yields the issues of each batch it reads. `repair` repairs issues of one batch and one place, and returns
-    how many it repaired.
+    how many it repaired. Checks that use the file store are left out when it does not answer.
     """
 
     code: str
     scan: Callable[[], Iterator[list[Issue]]]
     repair: Callable[[Sequence[Issue]], int] = lambda _: 0
+    reads_files: bool = False
+    removes_files: bool = False  # the repair does
 
 
 def read_windows(database: Database, statement: Any, *after: str) -> Iterator[list[tuple[Any, ...]]]:

@@ -1,4 +1,5 @@
 from .add import ITEMS_PER_TRANSACTION, LONGEST_NAME, DocumentAdder, pause_for_quota
+from .bulk import ITEMS_AT_ONCE, REQUESTING, BulkOperation, BulkOperations, parse_bulk_job
 from .details import Card, DocumentEntity, MissingChunk, build_card
 from .folders import SyncPreview
 from .items import DocumentChunk
@@ -20,10 +21,14 @@ from .text import DocumentText, OriginalFile, PassageInContext
 
 __all__ = [
     "BUTTONS",
+    "ITEMS_AT_ONCE",
     "ITEMS_PER_TRANSACTION",
     "LONGEST_NAME",
+    "REQUESTING",
     "Action",
     "AddOptions",
+    "BulkOperation",
+    "BulkOperations",
     "Card",
     "Document",
     "DocumentAdder",
@@ -48,6 +53,7 @@ __all__ = [
     "admit_live_requests",
     "build_card",
     "lock_open_base",
+    "parse_bulk_job",
     "pause_for_quota",
     "progress_of",
     "refuse_failed",

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from holdfast.blobs import parse_blob_id
 from holdfast.catalog import (
     SOURCE_PREFIX,
     Item,
@@ -26,7 +27,6 @@ from holdfast.catalog import (
     fault_to_json,
     fold_name,
     item_from_row,
-    parse_blob_id,
     read_items,
     read_items_by_location,
     refuse_condemned,
@@ -46,7 +46,16 @@ from holdfast.engine import (
     Verdict,
 )
 from holdfast.engine.store import make_storable, read_remaining_quota, record_events, record_refusals, require_held
-from holdfast.errors import BadRequest, HoldfastError, RetryLater, StoreError, StoreFull, UnknownItem, WorkError
+from holdfast.errors import (
+    BadRequest,
+    HoldfastError,
+    RetryLater,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    UnknownItem,
+    WorkError,
+)
 from holdfast.indexes import CONTENT
 from holdfast.llm import release_holds
 from holdfast.wellformed import to_nfc
@@ -55,7 +64,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from holdfast.catalog import Base, Blob, ByteReader, Catalog, FileRecords, Location
+    from holdfast.blobs import Blob, ByteReader
+    from holdfast.catalog import Base, Catalog, FileRecords, Location
     from holdfast.db import Transaction
     from holdfast.engine import AdmissionResult
     from holdfast.engine.store import SqlStore
@@ -127,8 +137,9 @@ class DocumentAdder:
         try:
             with self._files.blobs.write_batch(recorded.next_id, recorded.extend) as put:
                 unused += [blob.name for case in pending for blob in case.take_bytes(put)]
-        except BaseException:  # the database was not touched, and `write_batch` removed the files
-            self._files.remove([], recorded.ids)
+        except BaseException as error:  # the database was not touched, and `write_batch` removed the files
+            if not isinstance(error, StoreUnavailable):  # else files may remain, until their records expire
+                self._files.remove([], recorded.ids)
             raise
         try:
             answers = self._store.admit_with(batch.write)

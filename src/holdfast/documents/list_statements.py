@@ -16,6 +16,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from holdfast.catalog import (
     BASE_OPEN,
+    CONTAINERS,
     ITEM_DELETING,
     ITEM_VISIBLE,
     bases,
@@ -28,6 +29,7 @@ from holdfast.catalog import (
     slot_is_served,
 )
 from holdfast.db import LIMIT, int_param, text_param
+from holdfast.documents.statements import select_subtree
 from holdfast.engine import Status
 from holdfast.engine.store import jobs, owners, slots
 
@@ -78,17 +80,21 @@ def _one_of(column: Any, values: Collection[str]) -> Condition:
     return column.in_([_text(value) for value in sorted(values)]) if values else literal_column("1 = 0")
 
 
-_of_base = item_statuses.c.base_id == int_param("base_id")
-_own = items.c.base_id == int_param("base_id")
 _items = item_statuses.join(items, items.c.id == item_statuses.c.item_id)
 
+_selected = and_(
+    _among(items.c.id, text_param("ids")), items.c.base_id + literal_column("0") == int_param("base_id")
+)  # + 0: a check only; the index on ids is used
 READ_ITEMS_WITH_STATUS = (
     select(*items.c, item_statuses.c.status)
     .select_from(items.outerjoin(item_statuses, item_statuses.c.item_id == items.c.id))
-    .where(
-        _among(items.c.id, text_param("ids")), items.c.base_id + literal_column("0") == int_param("base_id")
-    )  # + 0: a check only; the index on ids is used
+    .where(_selected)
 )
+COUNT_SELECTED = select(func.count(), func.count(items.c.source)).where(_selected)
+READ_SELECTED = select(items.c.id).where(_selected)
+FIND_WITHOUT_SOURCE = select(items.c.name).where(_selected, items.c.source.is_(None)).order_by(items.c.id).limit(1)
+_covered = select_subtree(READ_SELECTED)
+COUNT_COVERED = select(func.count()).select_from(select(_covered.c.id).limit(LIMIT).subquery())  # up to the limit
 READ_NAMES = select(items.c.id, items.c.name).where(_among(items.c.id, text_param("ids")))
 _named = (*slots.c, owners.c.base, owners.c.owner)
 READ_SLOTS = (
@@ -97,11 +103,11 @@ READ_SLOTS = (
     .where(owners.c.base == text_param("base"), _among(owners.c.owner, text_param("owners")))
     .order_by(slots.c.id)
 )
-_line = (
-    select(jobs.c.id, (func.row_number().over(order_by=(jobs.c.priority, jobs.c.created_at, jobs.c.id)) - 1).label("n"))
-    .where(jobs.c.outcome.is_(None))
-    .subquery("line")
-)
+_order = (jobs.c.priority, jobs.c.created_at, jobs.c.id)
+_first_jobs = select(*_order).where(jobs.c.outcome.is_(None)).order_by(*_order).limit(LIMIT).subquery("first_jobs")
+_number = func.row_number().over(order_by=tuple(_first_jobs.c)) - 1
+_line = select(_first_jobs.c.id, _number.label("n")).subquery("line")
+# The number of jobs before these; jobs after the limit are left out.
 COUNT_JOBS_AHEAD = select(_line.c.id, _line.c.n).where(_among(_line.c.id, text_param("jobs")))
 
 CHILD_STATUSES = tuple(Status)
@@ -109,19 +115,24 @@ _child, _child_item = item_statuses.alias("child"), items.alias("child_item")
 
 
 def _has(container: Any, status: Status, *more: Condition) -> Any:
-    """Match containers with a child of this status."""
-    return (
+    """Match containers with a child of this status.
+
+    This is neither EXISTS nor a join, because PostgreSQL may answer these by reading all children of all containers.
+    """
+    deleting = select(_child_item.c.deleting).where(_child_item.c.id == _child.c.item_id).scalar_subquery()
+    first = (
         select(_child.c.item_id)
-        .select_from(_child.join(_child_item, _child_item.c.id == _child.c.item_id))
         .where(
             _child.c.base_id == int_param("base_id"),
             _child.c.parent_id == container.c.item_id,
             _child.c.status == _text(status),
-            _child_item.c.deleting == literal_column("0"),
+            deleting == literal_column("0"),
             *more,
         )
-        .exists()
+        .limit(literal_column("1"))
+        .scalar_subquery()
     )
+    return first.is_not(None)
 
 
 def _select_containers(container: Any, source: Any) -> Any:
@@ -183,6 +194,16 @@ class ListScope(NamedTuple):
         return found
 
 
+def _item_matches(scope: ListScope) -> Condition:
+    """Match rows of `item_statuses` whose item is visible and matches the filters.
+
+    This is no join, because PostgreSQL may answer a join with LIMIT by reading the items from their end.
+    """
+    conditions = [items.c.id == item_statuses.c.item_id, ITEM_VISIBLE, *scope.filters()]
+    one: ColumnElement[int] = literal_column("1")
+    return select(one).select_from(items).where(*conditions).correlate(item_statuses).scalar_subquery() == one
+
+
 @cache
 def select_by_rank(scope: ListScope, ranks: tuple[tuple[Status, int], ...], after: frozenset[int]) -> Any:
     """Select documents by rank, newest first; streams with a rank in `after` continue after a position."""
@@ -191,12 +212,10 @@ def select_by_rank(scope: ListScope, ranks: tuple[tuple[Status, int], ...], afte
         behind = [item_statuses.c.item_id < int_param("after")] if rank in after else []
         one = (
             select(literal_column(str(rank), BigInteger).label("rank"), item_statuses.c.item_id)
-            .select_from(_items)
             .where(
                 *scope.location_conditions(item_statuses),
                 item_statuses.c.status == _text(status),
-                ITEM_VISIBLE,
-                *scope.filters(),
+                _item_matches(scope),
                 *behind,
             )
             .order_by(item_statuses.c.item_id.desc())
@@ -237,17 +256,52 @@ def select_ordered(
     return read.where(*conditions).order_by(*order).limit(LIMIT).offset(int_param("offset"))
 
 
+class MatchingItem(NamedTuple):
+    """An item with the columns by which lists are ordered. The status of a container is None."""
+
+    id: int
+    status: str | None
+    name: str
+    size: int
+    changed: int
+
+
+@cache
+def select_matching(scope: ListScope, states: frozenset[str] | None) -> Any:
+    """Select items without an order, up to the limit; with some statuses, containers are included."""
+    read = (
+        select(items.c.id, item_statuses.c.status, items.c.folded, items.c.size, items.c.changed_at)
+        .select_from(_items)
+        .where(*scope.location_conditions(items), ITEM_VISIBLE, *scope.filters())
+    )
+    container = item_statuses.c.status.is_(None)
+    if scope.kinds is not None and scope.kinds <= CONTAINERS:
+        read = read.where(container, item_statuses.c.base_id == int_param("base_id"))  # an index finds containers
+    elif states is not None:
+        read = read.where(or_(_one_of(item_statuses.c.status, states), container))
+    return read.limit(LIMIT)
+
+
+def _count_rows(read: Any, *order: ColumnElement[Any]) -> Any:
+    """Count the rows of a query, up to the limit.
+
+    The order is that of an index. Without it, PostgreSQL may read the whole table for the few rows of a small base.
+    """
+    return select(func.count()).select_from(read.order_by(*order).limit(LIMIT).subquery("counted"))
+
+
 @cache
 def count(scope: ListScope, states: frozenset[str] | None) -> Any:
-    """Count items, of some statuses or all with containers; see `count_hidden_but_counted`."""
+    """Count items, of some statuses or all with containers, up to the limit; see `count_hidden_but_counted`."""
     read = (
-        select(func.count())
+        select(item_statuses.c.item_id)
         .select_from(_items if scope.needs_items else item_statuses)
         .where(*scope.location_conditions(item_statuses))
     )
     if states is not None:
         read = read.where(_one_of(item_statuses.c.status, states))
-    return read.where(ITEM_VISIBLE, *scope.filters()) if scope.needs_items else read
+    visible = read.where(ITEM_VISIBLE, *scope.filters()) if scope.needs_items else read
+    return _count_rows(visible, item_statuses.c.status, item_statuses.c.item_id)
 
 
 @cache
@@ -263,34 +317,33 @@ def count_hidden_but_counted(scope: ListScope, states: frozenset[str] | None) ->
 
 @cache
 def count_hidden(scope: ListScope) -> Any:
-    return (
-        select(func.count())
-        .select_from(items)
-        .where(*scope.location_conditions(items), ITEM_DELETING, *scope.filters())
-    )
+    """Count items that are being deleted, up to the limit."""
+    read = select(items.c.id).where(*scope.location_conditions(items), ITEM_DELETING, *scope.filters())
+    return _count_rows(read, items.c.id)
 
 
+def _count_with_status(status: Status | None) -> Any:
+    """Count the items of a base with a status, or its containers, up to the limit. Hidden items are included."""
+    matches = item_statuses.c.status.is_(None) if status is None else item_statuses.c.status == _text(status)
+    read = select(item_statuses.c.item_id).where(item_statuses.c.base_id == bases.c.id, matches).correlate(bases)
+    return _count_rows(read, item_statuses.c.item_id).scalar_subquery()
+
+
+COUNTED_STATUSES = (*Status, None)  # None: containers
+_open_base = and_(BASE_OPEN, _among(bases.c.id, text_param("bases")))
+COUNT_BY_STATUS = select(bases.c.id, *map(_count_with_status, COUNTED_STATUSES)).where(_open_base)
 _per_status = (item_statuses.c.base_id, item_statuses.c.status)
-_counts = select(*_per_status, func.count()).group_by(*_per_status)
-_hidden_counts = _counts.select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id)).where(
-    ITEM_DELETING
+# Hidden items that still have a row in `item_statuses`, to subtract them.
+COUNT_HIDDEN_BY_STATUS = (
+    select(*_per_status, func.count())
+    .select_from(items.join(item_statuses, item_statuses.c.item_id == items.c.id))
+    .where(ITEM_DELETING, _among(items.c.base_id, text_param("bases")))
+    .group_by(*_per_status)
 )
-_sizes = select(items.c.base_id, func.sum(items.c.size)).where(ITEM_VISIBLE).group_by(items.c.base_id)
-
-
-class CountStatements(NamedTuple):
-    """The statements behind `DocumentCounts`; each returns the base id first."""
-
-    by_status: Any  # also counts hidden items that still have a row in `item_statuses`
-    hidden: Any  # the number of these hidden items
-    sizes: Any
-
-
-COUNT_BASE = CountStatements(_counts.where(_of_base), _hidden_counts.where(_own), _sizes.where(_own))
-COUNT_ALL = CountStatements(
-    _counts.select_from(item_statuses.join(bases, bases.c.id == item_statuses.c.base_id)).where(BASE_OPEN),
-    _hidden_counts,
-    _sizes,
+SUM_SIZES = (
+    select(items.c.base_id, func.sum(items.c.size))
+    .where(ITEM_VISIBLE, _among(items.c.base_id, text_param("bases")))
+    .group_by(items.c.base_id)
 )
 
 COUNT_CHUNKS_BY_BUILD = (

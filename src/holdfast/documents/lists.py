@@ -2,6 +2,8 @@
 
 A page is selected by its number or by the cursor of the page before it. With cursors, items that are added or removed
 in between do not shift the pages: no item is shown twice or skipped, unless its own position changes.
+
+A base may have millions of documents, so a list counts at most `MAX_COUNT` of them, and pages have numbers up to there.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.catalog import ID_LIMIT, ItemKind, fold_name
@@ -17,6 +20,7 @@ from holdfast.documents.selection import combine_statuses
 from holdfast.engine import Status
 from holdfast.engine.store import make_storable
 from holdfast.errors import BadRequest
+from holdfast.paging import MAX_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
 
 LARGEST_PAGE = 500
-MAX_OFFSET = 100_000  # numbered pages end here; cursors go further
+NO_LIMIT = 2**31 - 1
 SEARCHED = frozenset({Status.SUCCESS, Status.DEGRADED})
 _ACTIVE = frozenset({Status.INDEXING, Status.QUEUED})
 RANKS = {status: 0 if status in _ACTIVE else 1 if status is Status.FAILED else 2 for status in Status}
@@ -86,11 +90,18 @@ class ContainerStatus(NamedTuple):
     searchable: bool
 
 
+class Total(NamedTuple):
+    """A number of items; if it is not exact, there are at least so many."""
+
+    number: int
+    is_exact: bool = True
+
+
 class IdPage(NamedTuple):
     """The items of a page in order, the total, and the cursor of the next page."""
 
     ids: list[int]
-    total: int
+    total: Total
     cursor: str | None
     containers: Mapping[int, ContainerStatus] | None  # the containers in the scope of the list, if they were read
 
@@ -113,25 +124,21 @@ def read_ids(
     offset: int,
     size: int,
 ) -> IdPage:
-    reading = _ListReader(tx, base, filter_)
+    reading = _ListReader(tx, base, filter_, MAX_COUNT)
     if filter_.deleting:
         found = reading.ordered("id", place, offset, size + 1, down=True)
-        total = reading.count_hidden()
+    elif order is Order.ACTIVE:
+        found = reading.by_rank(place, offset, size + 1)
     else:
-        if order is Order.ACTIVE:
-            found = reading.by_rank(place, offset, size + 1)
-        else:
-            found = reading.ordered(str(order), place, offset, size + 1, down=down)
-        total = reading.count()
+        found = reading.ordered(str(order), place, offset, size + 1, down=down)
     more = found[size - 1] if len(found) > size else None
     ids = [one.id for one in found[:size]]
-    return IdPage(ids, total, more and _cursor(filter_, order, more, down=down), reading.containers)
+    return IdPage(ids, reading.count(), more and _cursor(filter_, order, more, down=down), reading.containers)
 
 
 def count_ids(tx: Transaction, base: Base, filter_: DocumentFilter) -> int:
-    """Count the items that match a filter."""
-    reading = _ListReader(tx, base, filter_)
-    return reading.count_hidden() if filter_.deleting else reading.count()
+    """Count all items that match a filter. The time grows with their number."""
+    return _ListReader(tx, base, filter_).count().number
 
 
 def newest_id(tx: Transaction, base: Base, filter_: DocumentFilter) -> int:
@@ -175,13 +182,15 @@ def read_containers(tx: Transaction, base: Base, below: Iterable[int] | None = N
 
 
 class _ListReader:
-    """Reads items for one filter in one snapshot."""
+    """Reads items for one filter in one snapshot, and counts them up to a limit."""
 
-    def __init__(self, tx: Transaction, base: Base, filter_: DocumentFilter) -> None:
+    def __init__(self, tx: Transaction, base: Base, filter_: DocumentFilter, limit: int | None = None) -> None:
         self._tx = tx
         self._base = base
         self._filter = filter_
+        self._limit = limit
         self._scope = filter_.scope
+        self._states = None if filter_.states is None else frozenset(map(str, filter_.statuses))
         self._values: dict[str, Any] = {
             "base_id": base.id,
             "parent_id": filter_.parent,
@@ -194,49 +203,86 @@ class _ListReader:
         if place is not None:
             offset = 0
         first = int(place.key) if place else 0
-        ranks = tuple(sorted((one, RANKS[one]) for one in self._filter.statuses if RANKS[one] >= first))
-        found: list[tuple[int, int]] = []
-        if ranks:
-            after = frozenset({first}) if place else frozenset[int]()
-            values = {**self._values, "after": place.id if place else None, "limit": offset + limit}
-            found += self._tx.run(sql.select_by_rank(self._scope, ranks, after), **values)
-        for one in self._matching_containers():
-            rank = RANKS[one.status]
-            if place is None or (rank, -one.id) > (first, -place.id):
-                found.append((rank, one.id))
+        found = [(RANKS[one.status], one.id) for one in self._matching_containers()]
+        if self._few is None:
+            found += self._read_streams(place, first, offset + limit)
+        else:
+            found += [(RANKS[Status(one.status)], one.id) for one in self._few if one.status is not None]
+        if place is not None:
+            found = [one for one in found if (one[0], -one[1]) > (first, -place.id)]
         found.sort(key=lambda one: (one[0], -one[1]))
         return [ListPosition(*one) for one in found[offset : offset + limit]]
+
+    def _read_streams(self, place: ListPosition | None, first: int, limit: int) -> list[tuple[int, int]]:
+        ranks = tuple(sorted((one, RANKS[one]) for one in self._filter.statuses if RANKS[one] >= first))
+        if not ranks:
+            return []
+        after = frozenset({first}) if place else frozenset[int]()
+        values = {**self._values, "after": place.id if place else None, "limit": limit}
+        rows: list[tuple[int, int]] = self._tx.run(sql.select_by_rank(self._scope, ranks, after), **values)
+        return rows
 
     def ordered(
         self, column: str, place: ListPosition | None, offset: int, limit: int, *, down: bool
     ) -> list[ListPosition]:
-        states = None
+        """Read in the order of a column."""
+        if place is not None:
+            offset = 0
+        if self._few is not None:
+            places = [ListPosition(getattr(one, column), one.id) for one in self._with_containers(self._few)]
+            if place is not None:
+                places = [one for one in places if (one < place if down else one > place)]
+            return sorted(places, reverse=down)[offset : offset + limit]
         values = dict(self._values)
-        if self._filter.states is not None and not self._filter.deleting:
-            states = frozenset(map(str, self._filter.statuses))
+        hidden = self._filter.deleting
+        states = None if hidden else self._states
+        if states is not None:
             values["containers"] = json.dumps([one.id for one in self._matching_containers()])
         if place is not None:
             values |= {"key": place.key, "after": place.id}
         statement = sql.select_ordered(
-            self._scope, column, down=down, after=place is not None, states=states, hidden=self._filter.deleting
+            self._scope, column, down=down, after=place is not None, states=states, hidden=hidden
         )
-        return [
-            ListPosition(*row) for row in self._tx.run(statement, **values, limit=limit, offset=0 if place else offset)
-        ]
+        return [ListPosition(*row) for row in self._tx.run(statement, **values, limit=limit, offset=offset)]
 
-    def count(self) -> int:
-        states = None if self._filter.states is None else frozenset(map(str, self._filter.statuses))
-        total = self._number(sql.count(self._scope, states))
+    def count(self) -> Total:
+        """Count the items that match the filter, up to the limit."""
+        limit = NO_LIMIT if self._limit is None else self._limit
+        if self._filter.deleting:
+            number = self._number(sql.count_hidden(self._scope), limit)
+            return Total(number, is_exact=number < limit)
+        if self._few is not None:
+            return Total(len(self._with_containers(self._few)))
+        hidden = 0
         if not self._scope.needs_items:
-            total -= self._number(sql.count_hidden_but_counted(self._scope, states))
-        return total if states is None else total + len(self._matching_containers())
+            hidden = self._number(sql.count_hidden_but_counted(self._scope, self._states))
+        number = self._number(sql.count(self._scope, self._states), min(NO_LIMIT, limit + hidden)) - hidden
+        containers = 0 if self._states is None else len(self._matching_containers())
+        return Total(min(number, limit) + containers, is_exact=number < limit)
 
-    def count_hidden(self) -> int:
-        return self._number(sql.count_hidden(self._scope))
-
-    def _number(self, statement: Any) -> int:
-        found: int = self._tx.run(statement, **self._values)[0][0]
+    def _number(self, statement: Any, limit: int | None = None) -> int:
+        found: int = self._tx.run(statement, **self._values, limit=limit)[0][0]
         return found
+
+    @cached_property
+    def _few(self) -> list[sql.MatchingItem] | None:
+        """All items of a list with a filter by name or kind, if there are fewer than the limit; else None.
+
+        No index finds these items, so reading them may read the whole base. That happens once, not for each status and
+        for the total again.
+        """
+        if self._limit is None or not self._scope.needs_items or self._filter.deleting:
+            return None
+        statement = sql.select_matching(self._scope, self._states)
+        found = [sql.MatchingItem(*row) for row in self._tx.run(statement, **self._values, limit=self._limit)]
+        return found if len(found) < self._limit else None
+
+    def _with_containers(self, found: list[sql.MatchingItem]) -> list[sql.MatchingItem]:
+        """Leave out containers whose status does not match."""
+        if self._states is None:
+            return found
+        containers = {one.id for one in self._matching_containers()}
+        return [one for one in found if one.status is not None or one.id in containers]
 
     def _matching_containers(self) -> list[ContainerStatus]:
         filter_, text = self._filter, fold_name(make_storable(self._filter.text or ""))

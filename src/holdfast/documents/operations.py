@@ -122,8 +122,10 @@ class DocumentOperations:
     def build_requests(
         self, base: Base, items: Iterable[ItemWithStatus], action: Action, options: RequestOptions
     ) -> list[list[Request]]:
-        """Return the requests of an action for each item, without the items below; not for a delete."""
+        """Return the requests of an action for each item; not for a delete. Containers come before items below them."""
         specs = self._adder.slot_specs(base)
+        if action is Action.REINDEX:
+            return _build_reindex_requests(base.key, items, specs, options)
         return [_build_item_requests(base.key, one, action, specs, options) for one in items]
 
     def _roots(self, base: Base, ids: Iterable[int]) -> list[Item]:
@@ -143,24 +145,38 @@ class DocumentOperations:
             now = lock_open_base(tx, base, building=True)
             require_unchanged(tx, now, root, options.unless_changed)
             tree = read_subtree(tx, root.id)
-            reason = _find_reindex_obstacle(tree)
-            if not reason:
-                requests = _build_reindex_requests(now.key, tree, self._adder.slot_specs(now), options)
-                more[:] = requests[LARGEST_BATCH:]
-                return requests[:LARGEST_BATCH]
-            status = derive_tree_status(tree)
-            job = _find_active_job(tx, now, tree)
-            refused.append(
-                ItemReply(verdict=Verdict.REJECTED, reason=reason, status=status, name=root.name, item=root.id, job=job)
-            )
-            _record(tx, now, refused[0], Operation.REINDEX, options)
-            return []
+            gone = [ItemWithStatus(replace(root, deleting=True), None, None)]
+            refused.extend(self.refuse_reindex(tx, now, tree or gone, options))
+            if refused:
+                return []
+            planned = self.build_requests(now, tree, Action.REINDEX, options)
+            requests = [request for some in planned for request in some]
+            more[:] = requests[LARGEST_BATCH:]
+            return requests[:LARGEST_BATCH]
 
         answers = self._store.admit_with(write)
         if refused:
             return refused[0]
         answers += admit_live_requests(self._store, base, more, building=True)
         return combine_answers(root, answers)
+
+    def refuse_reindex(
+        self, tx: Transaction, base: Base, tree: Sequence[ItemWithStatus], options: RequestOptions
+    ) -> list[ItemReply]:
+        """Return the refusal for a root, and record it, unless everything below the root is at rest."""
+        root, reason = tree[0].item, _find_reindex_obstacle(tree)
+        if not reason:
+            return []
+        refused = ItemReply(
+            verdict=Verdict.REJECTED,
+            reason=reason,
+            status=derive_tree_status(tree),
+            name=root.name,
+            item=root.id,
+            job=_find_active_job(tx, base, tree),
+        )
+        _record(tx, base, refused, Operation.REINDEX, options)
+        return [refused]
 
     def _reply_being_deleted(self, base: Base, root: Item, operation: Operation, options: RequestOptions) -> ItemReply:
         """Reply to a request for an item that is being deleted, and record it."""
@@ -252,8 +268,6 @@ def _build_item_requests(
 ) -> list[Request]:
     if action is Action.REFRESH:
         return [_build_refresh_request(base, one.item, options)] if one.item.source is not None else []
-    if action is Action.REINDEX:
-        return _build_reindex_requests(base, [one], specs, options)
     operation = Operation(action)
     return [
         _request(base, owner, operation, () if operation is Operation.CANCEL else wanted, options)
@@ -262,12 +276,13 @@ def _build_item_requests(
 
 
 def _build_reindex_requests(
-    base: str, tree: Sequence[ItemWithStatus], specs: tuple[SlotSpec, ...], options: RequestOptions
-) -> list[Request]:
-    """Return the requests that rebuild a tree. Items that a source added are rebuilt by the refresh of that source."""
+    base: str, tree: Iterable[ItemWithStatus], specs: tuple[SlotSpec, ...], options: RequestOptions
+) -> list[list[Request]]:
+    """Return the requests that rebuild each item. The refresh of a source also rebuilds the items that it added."""
     kinds_by_container: dict[int, frozenset[ItemKind]] = {}
-    requests: list[Request] = []
+    requests: list[list[Request]] = []
     for item, document, _ in tree:  # containers come before their children
+        requests.append([])
         from_source = item.source is not None and item.kind in kinds_by_container.get(item.parent, ())
         has_source = item.source is not None and (item.is_container or item.kind is ItemKind.URL)
         if has_source:
@@ -275,10 +290,10 @@ def _build_reindex_requests(
         if from_source:
             continue
         if has_source:
-            requests.append(_build_refresh_request(base, item, options, payload=REINDEX_UNCHANGED))
+            requests[-1].append(_build_refresh_request(base, item, options, payload=REINDEX_UNCHANGED))
         elif item.digest is not None:
             operation = Operation.INDEX if document is None else Operation.REINDEX
-            requests.append(_request(base, item.key, operation, specs, options))
+            requests[-1].append(_request(base, item.key, operation, specs, options))
     return requests
 
 
@@ -319,7 +334,7 @@ def _find_active_job(tx: Transaction, base: Base, tree: Sequence[ItemWithStatus]
 
 def _find_reindex_obstacle(tree: Sequence[ItemWithStatus]) -> str:
     """Return why a tree cannot be reindexed; empty if it can."""
-    if not tree or any(one.item.deleting for one in tree):
+    if any(one.item.deleting for one in tree):
         return "being_deleted"
     return "not_terminal" if any(one.status not in TERMINAL for one in tree) else ""
 

@@ -10,15 +10,15 @@ import json
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.catalog import ID_LIMIT, SOURCE_PREFIX, item_from_row, parse_item_id, read_base
 from holdfast.documents import list_statements as sql
 from holdfast.documents import text as texts
 from holdfast.documents.lists import (
     LARGEST_PAGE,
-    MAX_OFFSET,
     NO_FILTER,
+    NO_LIMIT,
     Order,
     parse_cursor,
     read_containers,
@@ -30,12 +30,13 @@ from holdfast.engine import Status, describe_reasons
 from holdfast.engine.store import slot_from_row
 from holdfast.errors import BadRequest, UnknownItem
 from holdfast.indexes import CONTENT, describe_not_enabled
-from holdfast.paging import Page
+from holdfast.paging import MAX_COUNT, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from holdfast.catalog import Base, BlobStore, Item
+    from holdfast.blobs import BlobStore
+    from holdfast.catalog import Base, Item
     from holdfast.db import Transaction
     from holdfast.documents.lists import ContainerStatus, DocumentFilter
     from holdfast.documents.status import Document, DocumentStatus
@@ -57,12 +58,18 @@ class ListedItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentCounts:
-    """The number of documents by status."""
+    """The number of documents by status.
+
+    A base may have millions of documents, so at most 10,000 of each status are counted, unless the caller wants exact
+    numbers. `more` names the statuses that have at least as many documents as counted. Then `documents` is also a lower
+    limit.
+    """
 
     documents: int  # without containers
     by_status: dict[Status, int]
-    containers: int
-    bytes: int
+    containers: int  # at most 10,000 are counted
+    bytes: int | None  # None: too many documents to add up
+    more: list[Status]
 
 
 class DocumentQueries:
@@ -90,8 +97,8 @@ class DocumentQueries:
             page = queries.list(base, DocumentFilter(states=["failed"]), order=Order.NAME)
         """
         offset = (page - 1) * size
-        if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_OFFSET:
-            raise BadRequest("bad_page", page=page, size=size, largest=LARGEST_PAGE, reach=MAX_OFFSET)
+        if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_COUNT:
+            raise BadRequest("bad_page", page=page, size=size, largest=LARGEST_PAGE, reach=MAX_COUNT)
         if reverse and (order is Order.ACTIVE or filter_.deleting):
             raise BadRequest("not_reversible")
         down = reverse if order in (Order.ACTIVE, Order.NAME) else not reverse
@@ -104,7 +111,8 @@ class DocumentQueries:
         return Page(
             items=[document_of(*rows[id_], now.name) for id_ in found.ids],
             next_cursor=found.cursor,
-            total=found.total,
+            total=found.total.number,
+            total_is_exact=found.total.is_exact,
         )
 
     def names(self, ids: Iterable[int]) -> dict[int, str]:
@@ -125,14 +133,15 @@ class DocumentQueries:
             placed = self._add_queue_positions(tx, [row.status for row in rows.values()])
         return [placed[id_] for id_ in wanted if id_ in placed]
 
-    def counts(self, base: Base) -> DocumentCounts:
+    def counts(self, base: Base, *, exact: bool = False) -> DocumentCounts:
+        """Count the documents of a base. The time of an exact count grows with the base."""
         with self._reading(base) as (tx, now):
-            return _read_counts(tx, sql.COUNT_BASE, base_id=now.id).get(now.id) or _counts(Counter(), 0)
+            return _read_counts(tx, [now.id], NO_LIMIT if exact else MAX_COUNT)[now.id]
 
-    def counts_of_all(self) -> dict[int, DocumentCounts]:
-        """Count the documents of every base that has items, by base id."""
+    def counts_of_many(self, bases: Iterable[Base]) -> dict[int, DocumentCounts]:
+        """Count the documents of several bases, by base id. Bases that were deleted meanwhile are left out."""
         with self._store.database.reading() as tx:
-            return _read_counts(tx, sql.COUNT_ALL)
+            return _read_counts(tx, [base.id for base in bases], MAX_COUNT)
 
     def read_document(self, base: Base, item: int) -> Document:
         """Return one document with all details; raise `StateConflict` if its row is damaged."""
@@ -173,7 +182,8 @@ class DocumentQueries:
     def original(self, base: Base, item: int) -> OriginalFile:
         """Return the file of a document, as it was uploaded or fetched."""
         with self._reading(base) as (tx, now):
-            return texts.locate_original(self._blobs, self._read_item_with_slots(tx, now, item)[0].item)
+            found = self._read_item_with_slots(tx, now, item)[0].item
+        return texts.describe_original(self._blobs, found)
 
     def text(self, base: Base, item: int, *, start: int = 0, limit: int = 50_000) -> DocumentText:
         """Return a part of the served text of a document."""
@@ -247,11 +257,13 @@ class DocumentQueries:
         return found
 
     def _add_queue_positions(self, tx: Transaction, statuses: Sequence[DocumentStatus]) -> dict[int, DocumentStatus]:
-        """Return the statuses by id, with the queue position of queued items."""
+        """Return the statuses by id, with the queue position of queued items, counted up to `MAX_COUNT`."""
         jobs = [one.job for one in statuses if one.status is Status.QUEUED and one.job is not None]
-        ahead = dict(tx.run(sql.COUNT_JOBS_AHEAD, jobs=json.dumps(jobs))) if jobs else {}
+        ahead = dict.fromkeys(jobs, MAX_COUNT)
+        if jobs:
+            ahead |= dict(tx.run(sql.COUNT_JOBS_AHEAD, jobs=json.dumps(jobs), limit=MAX_COUNT))
         return {
-            one.id: replace(one, queue_position=ahead.get(one.job) if one.status is Status.QUEUED else None)
+            one.id: replace(one, queue_position=ahead.get(one.job or "") if one.status is Status.QUEUED else None)
             for one in statuses
         }
 
@@ -270,21 +282,26 @@ def _slots(tx: Transaction, base: Base, ids: Sequence[int]) -> dict[int, list[Sl
     return found
 
 
-def _read_counts(tx: Transaction, statements: sql.CountStatements, **values: Any) -> dict[int, DocumentCounts]:
-    found: dict[int, Counter[str | None]] = {}
-    for base, status, number in tx.run(statements.by_status, **values):
-        found.setdefault(base, Counter())[status] += number
-    for base, status, number in tx.run(statements.hidden, **values):
-        if base in found:
-            found[base][status] -= number
-    sizes: dict[int, int] = dict(tx.run(statements.sizes, **values))
-    return {base: _counts(statuses, int(sizes.get(base, 0))) for base, statuses in found.items()}
-
-
-def _counts(found: Counter[str | None], size: int) -> DocumentCounts:
-    inside = found.pop(None, 0)
-    by_status = {status: found[str(status)] for status in Status}
-    return DocumentCounts(documents=sum(by_status.values()), by_status=by_status, containers=inside, bytes=size)
+def _read_counts(tx: Transaction, bases: Sequence[int], limit: int) -> dict[int, DocumentCounts]:
+    """Count up to the limit for each status. Hidden items that are still counted raise the limit by their number."""
+    hidden: dict[int, Counter[str | None]] = {base: Counter() for base in bases}
+    for base, status, number in tx.run(sql.COUNT_HIDDEN_BY_STATUS, bases=json.dumps(bases)):
+        hidden[base][status] = number
+    raised = min(NO_LIMIT, limit + max((one.total() for one in hidden.values()), default=0))
+    found: dict[int, DocumentCounts] = {}
+    for base, *numbers in tx.run(sql.COUNT_BY_STATUS, bases=json.dumps(bases), limit=raised):
+        counted = dict(zip(sql.COUNTED_STATUSES, numbers, strict=True))
+        by_status = {status: min(limit, counted[status] - hidden[base][status]) for status in Status}
+        found[base] = DocumentCounts(
+            documents=sum(by_status.values()),
+            by_status=by_status,
+            containers=min(limit, counted[None] - hidden[base][None]),
+            bytes=None,
+            more=[status for status in Status if by_status[status] >= limit],
+        )
+    exact = [base for base, counts in found.items() if not counts.more]
+    sizes: dict[int, int] = dict(tx.run(sql.SUM_SIZES, bases=json.dumps(exact)))
+    return found | {base: replace(found[base], bytes=int(sizes.get(base, 0))) for base in exact}
 
 
 def _describe_recipe(spec: str) -> str:

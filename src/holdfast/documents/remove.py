@@ -19,10 +19,13 @@ from holdfast.engine.store import LARGEST_BATCH, find_existing_owners, record_ev
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from holdfast.catalog import Base, BlobStore, Item
+    from holdfast.blobs import BlobStore
+    from holdfast.catalog import Base, Item
     from holdfast.db import Transaction
-    from holdfast.engine import Ticket
+    from holdfast.engine import AdmissionResult, JobId, Ticket
     from holdfast.engine.store import SqlStore
+
+ITEMS_PER_REQUEST = LARGEST_BATCH // 2  # whose clean-up one transaction requests; an item has two owners at most
 
 
 class DocumentRemover:
@@ -61,49 +64,57 @@ class DocumentRemover:
         return self.delete_with(base, roots, requester=requester)
 
     def delete_with(
-        self, base: Base, choose: Callable[[Transaction], Sequence[Item]], *, requester: str = ""
+        self,
+        base: Base,
+        choose: Callable[[Transaction], Sequence[Item]],
+        *,
+        requester: str = "",
+        record: Callable[[Transaction, Sequence[ItemReply], int], None] = lambda _tx, _replies, _hidden: None,
     ) -> list[ItemReply]:
-        """Delete the items that `choose` returns, in the same transaction."""
+        """Delete the items that `choose` returns, in the same transaction.
+
+        In that transaction `record` receives the replies, and the number of items that it hid.
+        """
         roots: list[Item] = []
         requests: list[Request] = []
+        hidden: list[tuple[int]] = []
+        replies: list[ItemReply] = []
 
         def hide(tx: Transaction) -> list[Request]:
             lock_open_base(tx, base, building=False)
             roots[:] = choose(tx)
-            hidden = tx.run(sql.HIDE_SUBTREES, [[item.id] for item in roots])
+            hidden[:] = tx.run(sql.HIDE_SUBTREES, [[item.id] for item in roots])
             record_events(tx, [Event("document.deleted", base.key, str(id_)) for (id_,) in hidden])
-            owned = tx.run(sql.OWNERS_OF_DELETED, hidden[: LARGEST_BATCH // 2])  # an item has two at most
-            requests[:] = [_request(key, owner, requester) for _, key, owner, _ in owned]
+            owned = tx.run(sql.OWNERS_OF_DELETED, hidden[:ITEMS_PER_REQUEST])
+            requests[:] = [build_delete_request(key, owner, requester) for _, key, owner, _ in owned]
             return requests
 
-        answers = self._store.admit_with(hide)
-        jobs = {request.owner: answer.job for request, answer in zip(requests, answers, strict=True)}
-        while self._request_clean_up(requester, LARGEST_BATCH):
+        def reply(tx: Transaction, answers: Sequence[AdmissionResult]) -> None:
+            jobs = {request.owner: answer.job for request, answer in zip(requests, answers, strict=True)}
+            replies[:] = [_reply(item, jobs.get(item.source_key) or jobs.get(item.key)) for item in roots]
+            record(tx, replies, len(hidden))
+
+        self._store.admit_with(hide, reply)
+        while len(hidden) > ITEMS_PER_REQUEST and self._request_clean_up(requester, LARGEST_BATCH):
             pass
-        return [
-            ItemReply(
-                verdict=Verdict.JOINED if item.deleting else Verdict.ACCEPTED,
-                reason="already_deleting" if item.deleting else "delete",
-                status=Status.DELETING,
-                name=item.name,
-                item=item.id,
-                job=jobs.get(item.source_key) or jobs.get(item.key),
-            )
-            for item in roots
-        ]
+        return replies
 
     def clear(self, base: Base, others: Iterable[str] = (), *, requester: str = "") -> None:
-        """Delete all items of a base, and the slots of `others` of its owners; the base stays."""
+        """Delete all items of a base, and the slots of `others` of its owners; the base stays.
+
+        One statement hides all items. `continue_deletes` requests the clean-up of most of them.
+        """
 
         def hide(tx: Transaction) -> list[Request]:
             now = lock_open_base(tx, base, building=False)
             tx.run(sql.HIDE_ALL, base_id=base.id)
             record_events(tx, [base_event("cleared", now)])
-            return [_request(base.key, owner, requester) for owner in find_existing_owners(tx, base.key, others)]
+            return [
+                build_delete_request(base.key, owner, requester) for owner in find_existing_owners(tx, base.key, others)
+            ]
 
         self._store.admit_with(hide)
-        while self._request_clean_up(requester, LARGEST_BATCH):
-            pass
+        self._request_clean_up(requester, LARGEST_BATCH)
 
     def continue_deletes(self, limit: int = LARGEST_BATCH) -> int:
         """Continue interrupted deletes, and remove items without slots; return how many owners and items."""
@@ -122,15 +133,13 @@ class DocumentRemover:
     def _request_clean_up(self, requester: str, limit: int) -> int:
         """Request clean-ups that were not requested yet; return how many."""
         left = self.list_unrequested_owners(limit)
-        self._store.admit([_request(key, owner, requester) for key, owner in left])
+        self._store.admit([build_delete_request(key, owner, requester) for key, owner in left])
         return len(left)
 
     def _sweep(self, limit: int) -> int:
         """Remove hidden items without slots and children; their files first."""
         left = self.list_removable_items(limit)
-        for _, blob in left:
-            if blob is not None:
-                self._blobs.remove(blob)
+        self._blobs.remove([blob for _, blob in left if blob is not None])
 
         def remove(tx: Transaction) -> None:
             gone = tx.run(sql.REMOVE_ITEMS, [[id_] for id_, _ in left])
@@ -140,5 +149,16 @@ class DocumentRemover:
         return len(left)
 
 
-def _request(base: str, owner: str, requester: str) -> Request:
+def _reply(item: Item, job: JobId | None) -> ItemReply:
+    return ItemReply(
+        verdict=Verdict.JOINED if item.deleting else Verdict.ACCEPTED,
+        reason="already_deleting" if item.deleting else "delete",
+        status=Status.DELETING,
+        name=item.name,
+        item=item.id,
+        job=job,
+    )
+
+
+def build_delete_request(base: str, owner: str, requester: str) -> Request:
     return Request(base=base, owner=owner, operation=Operation.DELETE, requester=requester)

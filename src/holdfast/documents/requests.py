@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
 
-    from holdfast.catalog import ByteReader, OnDuplicate
+    from holdfast.blobs import ByteReader
+    from holdfast.catalog import OnDuplicate
     from holdfast.engine import AdmissionResult, Fault, JobId, Ticket
 
 SOURCE_SLOT = "source"  # the kind of the slot that reads the source of an item

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.blobs import waiting_for_blobs
 from holdfast.catalog import ItemKind, OnDuplicate, read_items
 from holdfast.documents import statements as sql
 from holdfast.documents.add import pause_for_quota
@@ -86,12 +87,8 @@ class SourceIndexer:
             raise Permanent("no_source")
         base = bases[ticket.key.base]
         again = self._store.job(ticket.job).payload == REINDEX_UNCHANGED
-        if item.kind is ItemKind.DIRECTORY:
-            same = self._scan(task, base, item)
-        elif item.kind is ItemKind.SITEMAP:
-            same = self._list(task, base, item)
-        else:
-            same = self._fetch(task, base, item)
+        with waiting_for_blobs():
+            same = self._read(task, base, item)
         if again:
             self._reindex_unchanged(task, base, same)
         return BuildResult()
@@ -99,6 +96,14 @@ class SourceIndexer:
     def remove(self, task: Task) -> None:
         """Remove nothing: the slot has no rows of its own."""
         task.checkpoint(stage="removing")
+
+    def _read(self, task: Task, base: Base, item: Item) -> list[int]:
+        """Store what changed in the source; return the items that did not change."""
+        if item.kind is ItemKind.DIRECTORY:
+            return self._scan(task, base, item)
+        if item.kind is ItemKind.SITEMAP:
+            return self._list(task, base, item)
+        return self._fetch(task, base, item)
 
     def _scan(self, task: Task, base: Base, item: Item) -> list[int]:
         """Sync a folder; return the items that did not change."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from sqlalchemy import (
     CTE,
     BigInteger,
+    ColumnElement,
     Integer,
+    Select,
     Subquery,
     Text,
     and_,
@@ -31,7 +33,7 @@ from holdfast.catalog import (
     owner_matches_item,
     slot_is_served,
 )
-from holdfast.db import LIMIT, NOW, batch, int_param, text_param
+from holdfast.db import LIMIT, NOW, batch, int_param, is_in, text_param
 from holdfast.engine.store import jobs, owners, slots
 
 _SECOND = literal_column("1000000", BigInteger)  # in microseconds
@@ -103,19 +105,25 @@ CLAIM_DUE_SOURCES = (
 )
 
 
-def _below(roots: Subquery) -> CTE:
+def select_subtree(roots: Select[tuple[int]]) -> CTE:
     """Select the ids of these items and of everything below them."""
-    top = select(items.c.id).where(items.c.id.in_(select(roots.c.id))).cte("below", recursive=True)
-    return top.union(select(items.c.id).where(items.c.parent_id == top.c.id, items.c.parent_id > literal_column("0")))
+    top = roots.cte("below", recursive=True)
+    child = items.alias("child")
+    # By a join, PostgreSQL would read all items: it expects that the children of many items are wanted.
+    children = select(child.c.id).where(child.c.parent_id == top.c.id, child.c.parent_id > literal_column("0"))
+    return top.union(select(items.c.id).select_from(top, items).where(is_in(items.c.id, children.correlate(top))))
+
+
+def _is_at_or_below(roots: Subquery) -> ColumnElement[bool]:
+    """Match these items and everything below them."""
+    below = select_subtree(select(items.c.id).where(items.c.id.in_(select(roots.c.id))))
+    return is_in(items.c.id, select(below.c.id))
 
 
 _row = batch(id=int)
-_subtree = _below(_row)
+_in_subtree = _is_at_or_below(_row)
 HIDE_SUBTREES = (
-    update(items)
-    .values(deleting=literal_column("1"))
-    .where(items.c.id.in_(select(_subtree.c.id)), ITEM_VISIBLE)
-    .returning(items.c.id)
+    update(items).values(deleting=literal_column("1")).where(_in_subtree, ITEM_VISIBLE).returning(items.c.id)
 )
 _row = batch(id=int)
 _parents = (
@@ -123,8 +131,11 @@ _parents = (
     .where(items.c.id.in_(select(_row.c.id)))
     .cte("above", recursive=True)
 )
+# A subquery, not a join: PostgreSQL may answer a join by reading all items.
+_container = items.alias("container")
+_next_parent = select(_container.c.parent_id).where(_container.c.id == _parents.c.parent_id).scalar_subquery()
 _parents = _parents.union(
-    select(items.c.id, _parents.c.item, items.c.parent_id).where(items.c.id == _parents.c.parent_id)
+    select(_parents.c.parent_id, _parents.c.item, _next_parent).where(_parents.c.parent_id > literal_column("0"))
 )
 READ_ANCESTORS = select(_parents.c.item, _parents.c.id).where(_parents.c.id != _parents.c.item)
 _document, _source_owner = owners.alias("document"), owners.alias("looker")
@@ -137,10 +148,8 @@ READ_ITEMS_WITH_STATUS = (
     select(items, *_states).select_from(_with_owners).where(items.c.id.in_(select(_row.c.id))).order_by(items.c.id)
 )
 _row = batch(id=int)
-_subtree = _below(_row)
-READ_SUBTREE = (
-    select(items, *_states).select_from(_with_owners.join(_subtree, _subtree.c.id == items.c.id)).order_by(items.c.id)
-)
+_in_subtree = _is_at_or_below(_row)
+READ_SUBTREE = select(items, *_states).select_from(_with_owners).where(_in_subtree).order_by(items.c.id)
 _row = batch(id=int)
 SELECT_ITEMS_WITH_OWNER = (
     select(items.c.id)
@@ -148,14 +157,22 @@ SELECT_ITEMS_WITH_OWNER = (
     .where(items.c.id.in_(select(_row.c.id)))
 )
 _row = batch(owner=str)
+READ_OWNERS = select(owners.c.owner, owners.c.fingerprint, owners.c.status).where(
+    owners.c.base == text_param("base"), owners.c.owner.in_(select(_row.c.owner))
+)
+_row = batch(owner=str)
 ACTIVE_JOBS = select(jobs.c.id).where(
     jobs.c.outcome.is_(None), jobs.c.base == text_param("base"), jobs.c.owner.in_(select(_row.c.owner))
 )
+_row = batch(owner=str)
+READ_ACTIVE_JOBS = select(jobs.c.id, jobs.c.owner, jobs.c.payload).where(
+    jobs.c.outcome.is_(None), jobs.c.base == text_param("base"), jobs.c.owner.in_(select(_row.c.owner))
+)
 _row = batch(id=int)
-_subtree = _below(_row)
+_in_subtree = _is_at_or_below(_row)
 READ_SOURCE_ITEMS_BELOW = select(
     items.c.id, items.c.kind, items.c.source, items.c.seen, items.c.problem.is_not(None), items.c.digest
-).where(items.c.id.in_(select(_subtree.c.id)), ITEM_VISIBLE)
+).where(_in_subtree, ITEM_VISIBLE)
 FIND_SOURCE = (
     select(items)
     .where(
@@ -202,8 +219,8 @@ HIDE_ALL = update(items).values(deleting=literal_column("1")).where(_of_base, IT
 _document_of = and_(items.c.base_id == int_param("base_id"), ITEM_VISIBLE, items.c.digest.is_not(None))
 READ_METADATA = select(items.c.id, items.c.metadata).where(_document_of, items.c.metadata != literal_column("'{}'"))
 _row = batch(id=int)
-_subtree = _below(_row)
-DOCUMENTS_BELOW = select(items.c.id).where(_document_of, items.c.id.in_(select(_subtree.c.id)))
+_in_subtree = _is_at_or_below(_row)
+DOCUMENTS_BELOW = select(items.c.id).where(_document_of, _in_subtree)
 
 # The missing chunks of a document's indexes, with the beginning of the chunk's own text.
 READ_MISSING = (

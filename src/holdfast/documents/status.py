@@ -79,7 +79,7 @@ class DocumentStatus:
     progress: Progress | None = None  # of the running work
     priority: int | None = None  # of the active work
     job: str | None = None  # the active job
-    queue_position: int | None = None  # number of jobs before it, while it is queued; not in lists
+    queue_position: int | None = None  # jobs before it, while it is queued, counted up to 10,000; not in lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

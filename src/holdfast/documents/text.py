@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import mimetypes
 from bisect import bisect_right
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003 - schemas are made from the annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.catalog import ID_LIMIT, ItemKind
@@ -20,9 +20,10 @@ from holdfast.errors import BadRequest, StateConflict
 from holdfast.indexes import CONTENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from holdfast.catalog import Base, BlobStore, Item
+    from holdfast.blobs import BlobStore, ByteReader
+    from holdfast.catalog import Base, Item
     from holdfast.db import Transaction
     from holdfast.engine import Slot
 
@@ -34,10 +35,22 @@ UNKNOWN_TYPE = "application/octet-stream"
 class OriginalFile:
     """The original file of a document; `name` is data from the user, never use it as a path."""
 
-    path: Path
     name: str
     size: int
     type: str
+    digest: str
+    blob: str
+    blobs: BlobStore
+
+    @contextmanager
+    def open(self, start: int = 0) -> Iterator[ByteReader]:
+        """Read the bytes from a position."""
+        with ExitStack() as held:
+            try:
+                file = held.enter_context(self.blobs.open(self.blob, start))
+            except FileNotFoundError:
+                raise StateConflict("file_lacks", name=self.name) from None
+            yield file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,19 +91,18 @@ class _Build(NamedTuple):
     length: int
 
 
-def locate_original(blobs: BlobStore, item: Item) -> OriginalFile:
+def describe_original(blobs: BlobStore, item: Item) -> OriginalFile:
     """Return the original file of a document."""
     if item.is_container:
         raise BadRequest("no_original", name=item.name)
     if item.blob is None or item.digest is None:
         raise StateConflict("no_content", name=item.name)
-    path = blobs.path(item.blob)
-    if blobs.written_at(item.blob) is None:
-        raise StateConflict("file_lacks", name=item.name)
     fetched = item.kind is ItemKind.URL
     name = str(item.metadata.get("file", item.name)) if fetched else item.name
     type_ = str(item.metadata.get("type", "")) if fetched else ""
-    return OriginalFile(path=path, name=name, size=item.size, type=type_ or _type(item, name))
+    return OriginalFile(
+        name=name, size=item.size, type=type_ or _type(item, name), digest=item.digest, blob=item.blob, blobs=blobs
+    )
 
 
 def read_text(tx: Transaction, item: Item, slots: Sequence[Slot], *, start: int, limit: int) -> DocumentText:

@@ -11,15 +11,16 @@ from holdfast.engine.admission import (
 from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.effects import Event
 from holdfast.engine.problems import Problem, describe_fault, describe_reasons, format_reply, format_wait_reason
-from holdfast.engine.queue import WHOLE_QUEUE, BulkResult, Pauses
+from holdfast.engine.queue import BULK, WHOLE_QUEUE, BulkResult, Pauses, summarize
 from holdfast.engine.rules import RetryPolicy, Rules
-from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, Ticket
+from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, SlotId, SlotKey, Ticket
 from holdfast.engine.states import ACTIVE_STATES, RESTING_STATES, Operation, Outcome, SlotState, Status
 from holdfast.engine.waiting import MOMENT_PARAMS, WaitReason
 
 __all__ = [
     "ACTIVE_STATES",
     "BUILD_OPERATIONS",
+    "BULK",
     "DEFAULT_PRIORITY",
     "MOMENT_PARAMS",
     "QUOTA_EXHAUSTED",
@@ -42,6 +43,8 @@ __all__ = [
     "Ring",
     "Rules",
     "Slot",
+    "SlotId",
+    "SlotKey",
     "SlotSpec",
     "SlotState",
     "Status",
@@ -52,4 +55,5 @@ __all__ = [
     "describe_reasons",
     "format_reply",
     "format_wait_reason",
+    "summarize",
 ]

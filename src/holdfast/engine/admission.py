@@ -75,6 +75,8 @@ class Request:
     payload: str | None = None  # stored with the job; the guard's message for this job
     notify_on_end: bool = False  # list the job in `list_unreported_jobs` when it has ended
     job: JobId | None = None  # apply only while this is the active job of the owner
+    creates_owner: bool = False  # a delete creates the owner, too: its slots only remove what belongs to them
+    uses_quota: bool = True  # False: the work itself only makes requests, which are counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +177,8 @@ def classify_situation(
     if request.job is not None and not any(slot.job == request.job and not slot.resting for slot in slots):
         return Situation.JOB_ENDED
     if not slots:
-        return Situation.INCOMPLETE if request.operation in CREATE_OPERATIONS and request.slots else Situation.UNKNOWN
+        creates = request.operation in CREATE_OPERATIONS or request.creates_owner
+        return Situation.INCOMPLETE if creates and request.slots else Situation.UNKNOWN
     status = derive_status(slots)
     if status is Status.DELETING:
         return Situation.CLEANUP_FAILED if cleanup_failed(slots, now) else Situation.DELETING

@@ -55,6 +55,7 @@ AttemptResult = Completion | Failure | Release | PlainResult
 SMALLEST_BATCH = 2  # tasks from which batch operations of an indexer are used
 FLUSH_SECONDS = 0.05  # how long a finished result waits for others
 FLUSH_ROWS = 500  # rows that results may collect before they are written
+RING_SECONDS = 1.0  # how long an answer to a ring claims more slots
 MAX_DETAIL = 500  # characters of the message of an unexpected error that are stored
 
 
@@ -84,9 +85,40 @@ class Executor:
         self._rules = rules
         self._chance = chance
         self._failpoint = reach
+        self._batch = 1  # how many slots the next answer to a ring claims first
+
+    def answer(self, ring: Ring, kinds: Sequence[str], limit: int) -> int:
+        """Answer a ring with the next slots of its kind, in the order of the store. Return how many were claimed.
+
+        So priorities that changed after the ring was sent count. For a second the executor goes on with more slots of
+        `kinds`, at most `limit` at a time: small documents need few rings, and a large one none beside its own.
+        Returning acknowledges the ring.
+        """
+        self._failpoint("received")
+        end = self._clock.monotonic() + RING_SECONDS
+        total = claimed = self._run_batch((ring.kind,), limit)
+        while claimed and self._clock.monotonic() < end and not self.heartbeat.stopping:
+            claimed = self._run_batch(kinds, limit)
+            total += claimed
+        if not total:
+            log.debug("ring.skipped slot=%d generation=%d", ring.slot, ring.generation)
+        self._failpoint("done")
+        return total
+
+    def _run_batch(self, kinds: Sequence[str], limit: int) -> int:
+        """Claim and build a batch. The next one is as large as a second allows, and at most twice as large."""
+        size = min(self._batch, limit)
+        began = self._clock.monotonic()
+        claimed = self.run_next(size, kinds)
+        spent = self._clock.monotonic() - began
+        if spent > RING_SECONDS:
+            self._batch = max(1, int(claimed * RING_SECONDS / spent))
+        elif claimed == size:
+            self._batch = 2 * size
+        return claimed
 
     def run(self, ring: Ring) -> bool:
-        """Answer a ring. Return whether there was work; returning acknowledges the ring."""
+        """Claim and build the slot of a ring, and no other. Return whether there was work."""
         self._failpoint("received")
         since = self._clock.monotonic()
         tickets = self.store.claim([ring], self.holder)
@@ -96,10 +128,10 @@ class Executor:
         self._failpoint("done")
         return bool(tickets)
 
-    def run_next(self, limit: int) -> int:
-        """Claim the next slots and build them. Return how many were claimed."""
+    def run_next(self, limit: int, kinds: Sequence[str] = ()) -> int:
+        """Claim the next slots of some kinds, or of all, and build them. Return how many were claimed."""
         since = self._clock.monotonic()
-        tickets = self.store.claim_next(tuple(self.indexers), self.holder, limit)
+        tickets = self.store.claim_next(kinds or tuple(self.indexers), self.holder, limit)
         self._process(tickets, since)
         return len(tickets)
 

@@ -22,7 +22,7 @@ class Loop:
     """Runs a step at every wake-up, and at the latest after `period` in case a wake-up was lost.
 
     Wake-ups within `spacing` of a step are combined. A step returns how long to wait at most: zero runs it again at
-    once, None waits for `period`.
+    once, None waits for `period`. After a wake-up the step begins `delay` later, so that more urgent work goes first.
     """
 
     def __init__(
@@ -33,12 +33,14 @@ class Loop:
         period: timedelta,
         *,
         spacing: timedelta = timedelta(),
+        delay: timedelta = timedelta(),
     ) -> None:
         self.name = name
         self._step = step
         self._listener = listener
         self._period = period
         self._spacing = spacing
+        self._delay = delay
         self._stopped = False  # not an Event: signal handlers may set it, and must not take a lock
 
     def run(self) -> None:
@@ -54,7 +56,9 @@ class Loop:
                 log.exception("loop.failed name=%s", self.name)
             if pause and not self._stopped:
                 time.sleep(min(self._spacing, pause).total_seconds())
-                self._listener.wait(max(pause - self._spacing, timedelta()).total_seconds())
+                woken = self._listener.wait(max(pause - self._spacing, timedelta()).total_seconds())
+                if woken and not self._stopped:
+                    time.sleep(self._delay.total_seconds())
 
     def start(self) -> threading.Thread:
         """Run in a new thread."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Moment, micros
+from holdfast.engine.queue import BULK
 from holdfast.engine.states import SlotState
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = (), *, p
         return Wait(until=slot.due_at)
     if slot.state is not SlotState.DELETING and rules.retry.exhausted(slot.attempts):
         return GiveUp()
-    if paused and slot.state is not SlotState.DELETING:
+    if paused and slot.state is not SlotState.DELETING and slot.kind != BULK:
         return Expire("lease_ended") if slot.lease else DoNothing()
     if slot.rung_at and now < slot.rung_at + micros(rules.ring_again):
         return Wait(until=Moment(slot.rung_at + micros(rules.ring_again)))

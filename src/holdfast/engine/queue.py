@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from holdfast.engine.admission import AdmissionResult
+    from holdfast.engine.slot import JobId
 
 WHOLE_QUEUE = ""  # in place of a base name, which is never empty
+BULK = "bulk"  # kind of a slot that only makes requests for other owners, so a pause does not hold it back
 DAY = micros(timedelta(days=1))
 
 
@@ -86,6 +88,7 @@ class BulkResult:
 
     found: int
     answers: Mapping[tuple[Verdict, str], int] = field(default_factory=dict)
+    job: JobId | None = None  # does the work later; then there are no answers yet
 
     @property
     def accepted(self) -> int:

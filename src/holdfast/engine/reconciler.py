@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.clock import SystemClock
@@ -79,12 +80,17 @@ class Reconciler:
         for kind in self._kinds:
             due = self._store.find_due(kind, LARGEST_BATCH)
             full = self._apply(due, dead) or full
-            self._ring_queued(kind)
+            self._ring_kind(kind)
             if due.next_due is not None:
                 pauses.append(timedelta(microseconds=due.next_due - due.now))
         if self._sweep() or full:
             return timedelta()
         return min(pauses, default=None)
+
+    def ring_queued(self) -> None:
+        """Send rings for queued slots and do nothing else: the part of a pass that new work waits for."""
+        for kind in self._store.list_unrung_kinds(self._kinds):
+            self._ring_kind(kind)
 
     def _sweep(self) -> bool:
         """Delete old history and garbage once a minute. Return whether there is more."""
@@ -105,7 +111,7 @@ class Reconciler:
         expired = self._store.expire(plans.expire) if plans.expire else []
         failed = self._store.give_up(plans.give_up) if plans.give_up else []
         for kind in {slot.kind for slot in plans.ring}:
-            self._ring(kind, [slot for slot in plans.ring if slot.kind == kind])
+            self._ring([slot for slot in plans.ring if slot.kind == kind], self._room(kind))
         return len(work.slots) == LARGEST_BATCH and bool(expired or failed)
 
     def _decide(self, work: ReconcileBatch, dead: Collection[str]) -> PlannedActions:
@@ -125,7 +131,7 @@ class Reconciler:
                     assert_never(action)
         return plans
 
-    def _ring_queued(self, kind: str) -> None:
+    def _ring_kind(self, kind: str) -> None:
         room = self._room(kind)
         if room is None or room > 0:
             work = self._store.find_unrung(kind, 1 if room is None else min(room, LARGEST_BATCH))
@@ -134,14 +140,10 @@ class Reconciler:
                 self._failpoint("decided")
                 if plans.give_up:
                     self._store.give_up(plans.give_up)
-                self._ring(kind, plans.ring)
+                self._ring(plans.ring, room)
 
-    def _ring(self, kind: str, slots: Sequence[Slot]) -> None:
-        """Send as many rings as the carrier accepts.
-
-        Without a limit, the workers find their slots and are only woken.
-        """
-        room = self._room(kind)
+    def _ring(self, slots: Sequence[Slot], room: int | None) -> None:
+        """Send as many rings as there is room for. Workers that need no rings are only woken."""
         if room is None:
             if slots:
                 self._carrier.carry(())
@@ -150,5 +152,7 @@ class Reconciler:
             self._carrier.carry(self._store.ring(slots[:room]))
 
     def _room(self, kind: str) -> int | None:
-        room = self._carrier.room(kind)
-        return None if room is None else max(0, room - self._store.count_outstanding_rings(kind))
+        """Return how many rings to send; None if the workers need no rings."""
+        if not self._carrier.needs_rings:
+            return None
+        return max(0, self._carrier.room(kind, partial(self._store.count_outstanding_rings, kind)))

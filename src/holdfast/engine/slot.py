@@ -134,8 +134,12 @@ class Ring:
 
     slot: SlotId
     owner: OwnerId
-    kind: str
+    key: SlotKey
     generation: int
+
+    @property
+    def kind(self) -> str:
+        return self.key.kind
 
 
 class Ticket(NamedTuple):

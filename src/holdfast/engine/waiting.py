@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Moment, micros
-from holdfast.engine.queue import NO_PAUSES, WHOLE_QUEUE, Pauses
+from holdfast.engine.queue import BULK, NO_PAUSES, WHOLE_QUEUE, Pauses
 from holdfast.engine.states import SlotState
+from holdfast.paging import MAX_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,7 @@ class WaitContext:
     now: Moment
     pauses: Pauses = NO_PAUSES
     siblings: Mapping[str, Slot] = field(default_factory=dict)  # slots of the same owner by kind
-    ahead: int = 0  # queued slots of its kind that are claimed first
+    ahead: int = 0  # queued slots of its kind that are claimed first, counted up to `MAX_COUNT`
     holders_by_kind: Mapping[str, int] = field(default_factory=dict)  # holders of live leases by kind
     last_claims: Mapping[str, Moment] = field(default_factory=dict)  # by kind, from the newest events
 
@@ -64,7 +65,7 @@ def _find_reason(slot: Slot, context: WaitContext, rules: Rules) -> tuple[str, M
         needed = context.siblings.get(slot.needs or "")
         return "blocked", {"kind": slot.needs or "", "state": str(needed.state) if needed else "missing"}
     pause = context.pauses.active_pause(slot.base)
-    if pause is not None:
+    if pause is not None and slot.kind != BULK:
         whole = pause.base == WHOLE_QUEUE
         return ("paused_queue" if whole else "paused_base"), {"since": pause.since}
     if lease is not None and not lease.expired(now):
@@ -88,4 +89,5 @@ def _queued(slot: Slot, context: WaitContext, rules: Rules) -> tuple[str, Mappin
     if long and not lately and not context.holders_by_kind.get(slot.kind):
         alone = not any(context.holders_by_kind.values())
         return ("no_worker" if alone else "kind_unclaimed"), {"kind": slot.kind, "since": since}
-    return ("behind" if context.ahead else "next"), {"ahead": context.ahead}
+    code = "next" if not context.ahead else "behind" if context.ahead < MAX_COUNT else "far_behind"
+    return code, {"ahead": context.ahead}

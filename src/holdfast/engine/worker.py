@@ -41,6 +41,7 @@ class WorkerParts:
     period: timedelta
     retention: timedelta
     claim_batch: int
+    kinds: tuple[str, ...] = ()  # of the slots to claim; empty: all
     sweep: Callable[[int], int] | None = None  # deletes at most so many rows that are garbage; returns how many
     failpoint: Callable[[str], None] = no_failpoint
 
@@ -72,7 +73,7 @@ class LocalWorker:
             return self._parts
 
     def run(self, ring: Ring) -> None:
-        """Answer one ring. After `stop` it does nothing; the reconciler rings again."""
+        """Answer one ring with the next slots of its kind. After `stop` it does nothing; the reconciler rings again."""
         parts = self.parts
         with self._mutex:
             if self._stopped:
@@ -80,7 +81,8 @@ class LocalWorker:
             if self._executor is None:
                 self._executor = _make_executor(parts)
                 self._executor.heartbeat.start()
-        self._executor.run(ring)
+                _relax_garbage_collection()
+        self._executor.answer(ring, parts.kinds, parts.claim_batch)
         parts.notifier.notify()  # wake the reconciler, which can send another ring now
 
     def wake(self) -> None:
@@ -121,7 +123,7 @@ class PollingWorker:
         self._work_listener, self._reconcile_listener = parts.notifier.listen(), parts.notifier.listen()
         self._worker_loop = Loop(
             "worker",
-            lambda: _claim_and_run(executor, parts.claim_batch),
+            lambda: _claim_and_run(executor, parts.claim_batch, parts.kinds),
             self._work_listener,
             parts.period,
             spacing=CLAIM_SPACING,
@@ -166,11 +168,13 @@ class _WakingScheduler:
     queued.
     """
 
+    needs_rings = False
+
     def __init__(self, worker: Listener) -> None:
         self._listener = worker
 
-    def room(self, kind: str) -> None:
-        """Return None: the worker needs no rings."""
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:  # noqa: ARG002 - needs no rings
+        return 0
 
     def carry(self, rings: Sequence[Ring]) -> None:  # noqa: ARG002 - which rings does not matter
         self._listener.wake()
@@ -194,9 +198,9 @@ def _relax_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _claim_and_run(executor: Executor, limit: int) -> timedelta | None:
+def _claim_and_run(executor: Executor, limit: int, kinds: Sequence[str]) -> timedelta | None:
     """Work on a batch. A full batch is followed at once by another one, a smaller one after a short wait."""
-    done = executor.run_next(limit)
+    done = executor.run_next(limit, kinds)
     if done:
         return timedelta() if done >= limit else CLAIM_SPACING
     return None

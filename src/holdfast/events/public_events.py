@@ -42,7 +42,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "base.changed": "The settings of a base were changed; its documents follow.",
     "base.failed": "The base has failed: nothing can be indexed until it is repaired; `error` is the reason.",
     "base.repaired": "A base that had failed was repaired.",
-    "base.cleared": "All documents of a base were deleted; there are no events for the single documents.",
+    "base.cleared": "All documents of a base were deleted. Up to 250 documents have no events of their own.",
     "base.deleted": "A base was deleted with all its documents; there are no events for the single documents.",
     "base.removed": "The clean-up of a deleted base is complete: all its data is removed.",
     "cards.ready": "A new set of study cards of a base is complete and shown.",
@@ -56,7 +56,7 @@ TOPICS = frozenset(type_.partition(".")[0] for type_ in EVENT_TYPES)
 PROGRESS = "progress"  # the topic of progress messages, which are not stored
 
 # Kinds of slots that are no index.
-INTERNAL_SLOT_KINDS = frozenset({"content", "source", "merging", "rollout"})
+INTERNAL_SLOT_KINDS = frozenset({"base", "bulk", "content", "source", "merging", "rollout"})
 CARDS = "cards"
 _SLOT_OUTCOMES = {
     "slot.completed": "ready",

@@ -43,7 +43,8 @@ POSTGRES_STATEMENTS = LogStatements(
     after=select(events).where(_position > _given_position, _decided).order_by(*_order).limit(LIMIT),
     before=select(events).where(_position < _given_position, _decided).order_by(*_reverse_order).limit(LIMIT),
     newest=_newest.where(_decided).order_by(*_reverse_order).limit(1),
-    unreadable=select(events.c.id).where(events.c.xid >= OLDEST_RUNNING_XID).limit(1),
+    # In order: without one, the planner expects many such lines and scans the whole table, where there is usually none.
+    unreadable=select(events.c.id).where(events.c.xid >= OLDEST_RUNNING_XID).order_by(*_order).limit(1),
 )
 
 # There is no index by owner, so only the newest lines are scanned.
@@ -63,7 +64,7 @@ SELECT_SWEPT_MARK = select(event_marks.c.xid, event_marks.c.id).where(event_mark
 
 # A database restored into another PostgreSQL server has transaction ids that are in the future there.
 IS_FOREIGN = events.c.xid >= NEXT_XID
-SELECT_FOREIGN_EVENT = select(events.c.id).where(IS_FOREIGN).limit(1)
+SELECT_FOREIGN_EVENT = select(events.c.id).where(IS_FOREIGN).order_by(*_order).limit(1)
 ADOPT_FOREIGN_EVENTS = update(events).values(xid=0).where(IS_FOREIGN).returning(events.c.id)
 ADOPT_SWEPT_MARK = update(event_marks).values(xid=0).where(event_marks.c.xid >= NEXT_XID)
 

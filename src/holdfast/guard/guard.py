@@ -96,7 +96,7 @@ class Guard:
         if opened is not None:
             return opened
         settings = self.settings
-        store = open_store(settings.database, rules=settings.rules, clock=self.clock)
+        store = open_store(settings.database, rules=settings.rules, clock=self.clock, connections=settings.connections)
         reconciler = Reconciler(
             store, _ResendingScheduler(self, store), self.works, settings.rules, retention=settings.retention
         )
@@ -109,13 +109,15 @@ class Guard:
 class _ResendingScheduler:
     """The scheduler of the guard's reconciler: it sends the messages of jobs again."""
 
+    needs_rings = True
+
     def __init__(self, guard: Guard, store: SqlStore) -> None:
         self._guard = guard
         self._store = store
 
-    def room(self, kind: str) -> int:
-        """Return the batch size, or 0 for work that has no way to send messages."""
-        return LARGEST_BATCH if self._guard.works[kind].resend is not None else 0
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:
+        """Return the rest of a batch, or 0 for work that has no way to send messages."""
+        return LARGEST_BATCH - outstanding() if self._guard.works[kind].resend is not None else 0
 
     def carry(self, rings: Sequence[Ring]) -> None:
         """Send the message of each ring. After a failure, stop: the reconciler rings again later."""

@@ -153,7 +153,7 @@ class Work:
         )
         executor.heartbeat.start()
         try:
-            return executor.run(Ring(slot=slot.id, owner=slot.owner_id, kind=self.name, generation=job.generation))
+            return executor.run(Ring(slot=slot.id, owner=slot.owner_id, key=slot.key, generation=job.generation))
         finally:
             executor.heartbeat.stop()
 

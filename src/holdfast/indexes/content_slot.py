@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from holdfast.blobs import waiting_for_blobs
 from holdfast.catalog import ChunkBatch, ChunkDraft, ChunkLists, ItemKind, TextFacts, item_removed_event, number_chunks
-from holdfast.content import ChunkingRules, parse_blocks, read, split_into_chunks, strip_markdown
+from holdfast.content import (
+    ChunkingRules,
+    parse_blocks,
+    read,
+    split_into_chunks,
+    strip_markdown,
+    translate_os_errors,
+)
 from holdfast.engine import BuildResult
 from holdfast.engine.store import record_events
-from holdfast.errors import Permanent
+from holdfast.errors import Outage, Permanent, StoreReadOnly
 from holdfast.indexes import statements as sql
 from holdfast.indexes.base import CONTENT, chunk_list_spec
 
@@ -18,7 +26,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from holdfast.catalog import Base, BlobStore, Catalog, Item, Recipe
+    from holdfast.blobs import BlobStore
+    from holdfast.catalog import Base, Catalog, Item, Recipe
     from holdfast.content import ChunkSpan, ExtractedText
     from holdfast.db import Database, Transaction
     from holdfast.engine import Ticket
@@ -63,7 +72,8 @@ class ContentIndexer:
         task.checkpoint(stage="reading")
         fetched = document.kind is ItemKind.URL  # a page has a display name; the fetched file has its own
         name = str(document.metadata.get("file", document.name)) if fetched else document.name
-        reading = read(self._blobs.path(document.blob), name, fetched=fetched, spare=self._home)
+        with translate_os_errors(), waiting_for_blobs(), self._blobs.local_file(document.blob) as path:
+            reading = read(path, name, fetched=fetched, spare=self._home)
         task.checkpoint(stage="chunking")
         rules = ChunkingRules(size=base.settings.chunk_size, overlap=base.settings.chunk_overlap)
         facts = TextFacts(reading.title, reading.pages, reading.metadata, reading.warnings, len(reading.text))
@@ -111,14 +121,20 @@ class ContentIndexer:
         tickets = [task.ticket for task in tasks]
         self._garbage_collector.remove_owners([ticket.owner for ticket in tickets], go_on)
         _, documents = self._catalogue.read_for_tickets(tickets)
-        for (
-            document
-        ) in documents.values():  # before the item, which alone has the file name; the deletion is durable already
-            if document.blob is not None:
-                self._blobs.remove(document.blob)
+        # Before the items, which alone have the names of the files; the deletion is durable already.
+        self._remove_files([document.blob for document in documents.values() if document.blob is not None])
         self._database.write(
             lambda tx: _delete_documents(tx, [int(ticket.key.owner) for ticket in tickets]), durable=True
         )
+
+    def _remove_files(self, names: Sequence[str]) -> None:
+        try:
+            with waiting_for_blobs():
+                self._blobs.remove(names)
+        except Outage as outage:
+            if len(names) > 1 and isinstance(outage.__cause__, StoreReadOnly):
+                raise outage.__cause__ from None  # perhaps of one file only: the executor removes one by one
+            raise
 
 
 def _delete_documents(tx: Transaction, items: Sequence[int]) -> None:

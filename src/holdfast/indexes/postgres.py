@@ -38,9 +38,15 @@ CREATE_HNSW_INDEX = (
     "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_near ON {table} USING hnsw (vector vector_cosine_ops)"
 )
 SELECT_INDEX_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
-# A session holds this lock while it creates or drops the index of a table.
-TRY_LOCK_INDEX = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
-UNLOCK_INDEX = "SELECT pg_advisory_unlock(%s, hashtext(%s))"
+# A transaction holds this lock while another connection creates or drops the index of a table. A lock of a session
+# would be lost behind a pooler in transaction mode.
+TRY_LOCK_INDEX = "SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))"
+DISABLE_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 0"
+SELECT_BUILDING = "SELECT 1 FROM pg_stat_progress_create_index WHERE relid = to_regclass(%s)"
+# The table stays in the session, where the next transaction, of this process or of another one, finds it empty.
+CREATE_INCOMING_TABLE = (
+    "CREATE TEMP TABLE IF NOT EXISTS holdfast_incoming (chunk bigint, vector vector) ON COMMIT DELETE ROWS"
+)
 CREATE_VECTOR_TABLE = (
     "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
 )
@@ -82,9 +88,9 @@ class PostgresVectorStore(PostgresRowStore):
         _require_pgvector(tx)
         dimension = len(next(iter(vectors.values()))) // 4
         table = self._tables.ensure_table(tx, recipe, dimension=dimension)
-        tx.run_sql("CREATE TEMP TABLE IF NOT EXISTS incoming (chunk bigint, vector vector) ON COMMIT DELETE ROWS")
-        tx.copy_in("COPY incoming (chunk, vector) FROM STDIN WITH (FORMAT BINARY)", _encode_copy_rows(vectors))
-        tx.run_sql(f"INSERT INTO {table} SELECT chunk, vector FROM incoming ON CONFLICT DO NOTHING")
+        tx.run_sql(CREATE_INCOMING_TABLE)
+        tx.copy_in("COPY holdfast_incoming (chunk, vector) FROM STDIN WITH (FORMAT BINARY)", _encode_copy_rows(vectors))
+        tx.run_sql(f"INSERT INTO {table} SELECT chunk, vector FROM holdfast_incoming ON CONFLICT DO NOTHING")
 
     def dimension(self, recipe: int) -> int | None:
         with self._database.reading() as tx:
@@ -132,17 +138,20 @@ class PostgresVectorStore(PostgresRowStore):
     def _create_index(self, table: str) -> None:
         """Create the index, unless another session does; first drop an invalid index that a crash has left.
 
-        An index under construction is invalid as well, so only the holder of the lock can tell the two apart.
+        An index under construction is invalid as well. Only the holder of the lock builds, and the server lists a
+        build whose client has died.
         """
-        with self._database.autocommit() as tx:
-            if tx.run_sql(TRY_LOCK_INDEX, [ADVISORY_LOCK, table]) != [(True,)]:
+        with self._database.writing(durable=False) as lock:
+            if lock.run_sql(TRY_LOCK_INDEX, [ADVISORY_LOCK, table]) != [(True,)]:
                 return
-            try:
+            if lock.run_sql(SELECT_BUILDING, [table]):
+                return
+            # This statement also ends the snapshot of the one before it. CREATE INDEX would wait for that snapshot.
+            lock.run_sql(DISABLE_IDLE_TIMEOUT)
+            with self._database.autocommit() as tx:
                 if tx.run_sql(SELECT_INDEX_VALID, [f"{table}_near"]) == [(False,)]:
                     tx.run_sql(f"DROP INDEX CONCURRENTLY IF EXISTS {table}_near")
                 tx.run_sql(CREATE_HNSW_INDEX.format(table=table))
-            finally:
-                tx.run_sql(UNLOCK_INDEX, [ADVISORY_LOCK, table])
 
     def _has_index(self, tx: Transaction, recipe: int) -> bool:
         """Return whether a valid index exists."""

@@ -33,6 +33,11 @@ def _load_entry_points() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
+def list_installed_kinds() -> list[str]:
+    """Return the kinds of all installed indexes. Loads none of them."""
+    return sorted(_load_entry_points())
+
+
 class IndexRegistry:
     """All indexes of a process, by kind."""
 

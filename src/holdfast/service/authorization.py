@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.auth import Scope
+from holdfast.bases import parse_removal
 from holdfast.errors import BadRequest, Forbidden, UnknownBase, UnknownJob
 
 if TYPE_CHECKING:
@@ -63,13 +64,13 @@ class Authorization:
         return {base.key: base.name for base in self.visible_bases()}
 
     def find_job(self, job: str, scope: Scope = Scope.READ) -> tuple[Job, str]:
-        """Return a job and the name of its base."""
+        """Return a job and the name of its base; the name is empty for the job that removes a base."""
         stored = self.library.store.job(job)
         name = self.base_names().get(stored.base)
-        if name is None:
+        if name is None and (parse_removal(stored) is None or not self.caller.sees(int(stored.base))):
             raise UnknownJob(job)
         self._require_scope(scope)
-        return stored, name
+        return stored, name or ""
 
     def _require_scope(self, scope: Scope) -> None:
         if not self.caller.may(scope):

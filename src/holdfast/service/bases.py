@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.auth import Scope
@@ -12,6 +12,7 @@ from holdfast.documents import DocumentCounts, Progress, progress_of
 from holdfast.engine import Problem, describe_fault
 from holdfast.errors import BadRequest, BadSettings, Forbidden
 from holdfast.indexes import describe_not_enabled
+from holdfast.service.messages import BulkSummary, Reply, make_job_reply, merge_summaries
 from holdfast.service.validation import ValidatedOperations
 from holdfast.wellformed import to_nfc
 
@@ -36,6 +37,7 @@ class Base:
     settings: BaseSettings
     not_enabled: dict[str, Problem]  # indexes in the settings that cannot run here, with the reason
     rollout: Progress | None = None  # progress of a settings change that is still being applied to documents
+    rollout_job: str | None = None  # the job that applies it; a cancel stops it
 
 
 class LocalBases(ValidatedOperations):
@@ -56,14 +58,19 @@ class LocalBases(ValidatedOperations):
         """Return a base: its settings, the indexes that cannot run here, and the progress of a settings change."""
         return self._to_schema(self._authorization.find_base(name))
 
-    def counts(self, name: str) -> DocumentCounts:
-        """Count the documents of a base by status."""
-        return self._authorization.library.document_queries.counts(self._authorization.find_base(name))
+    def counts(self, name: str, *, exact: bool = False) -> DocumentCounts:
+        """Count the documents of a base by status.
+
+        At most 10,000 documents of each status are counted, and `more` names the statuses that have at least as many.
+        With `exact` all are counted, which takes a fraction of a second for a million documents.
+        """
+        return self._authorization.library.document_queries.counts(self._authorization.find_base(name), exact=exact)
 
     def change(self, name: str, *, to: str | None = None, **settings: Any) -> Base:
         """Change settings of a base, and its name if `to` is given. Either all changes are applied or none.
 
-        Workers update the documents in the background. Until a document is updated, search uses its old index.
+        A job updates the documents in the background. Until a document is updated, search uses its old index. If the
+        job is cancelled, updated documents stay updated, and the others keep their old index.
         """
         base = self._authorization.find_base(name, Scope.ADMIN)
         wanted = replace_settings(base.settings, settings)
@@ -86,13 +93,23 @@ class LocalBases(ValidatedOperations):
         """Send a small request to each provider of a base and return the results. The ledger records paid calls."""
         return self._authorization.library.provider_probe.run(self._authorization.find_base(name, Scope.ADMIN))
 
-    def clear(self, name: str) -> None:
-        """Delete all documents of a base. The name and the settings stay."""
-        self._bases.clear(self._authorization.find_base(name, Scope.ADMIN), requester=self._authorization.requester)
+    def clear(self, name: str) -> BulkSummary:
+        """Delete all documents of a base. The name and the settings stay.
 
-    def delete(self, name: str) -> None:
-        """Delete a base and its documents. The name is free at once; workers remove the data in the background."""
-        self._bases.delete(self._authorization.find_base(name, Scope.ADMIN), requester=self._authorization.requester)
+        Up to 250 documents are deleted at once. More documents become a job, which the summary names. The job can be
+        cancelled; documents that it has not deleted yet stay.
+        """
+        base = self._authorization.find_base(name, Scope.ADMIN)
+        return merge_summaries(self._bases.clear(base, requester=self._authorization.requester), dry_run=False)
+
+    def delete(self, name: str) -> Reply:
+        """Delete a base and its documents. The name is free at once; the job in the reply removes the data.
+
+        The job reports its progress. It cannot be cancelled.
+        """
+        base = self._authorization.find_base(name, Scope.ADMIN)
+        result = self._bases.delete(base, requester=self._authorization.requester)
+        return replace(make_job_reply(result), name=base.name)
 
     def _forbid_changes_beyond_base(self, base: StoredBase, settings: BaseSettings, name: str | None) -> None:
         """Reject changes that affect other bases if the key is limited to some bases.
@@ -108,6 +125,8 @@ class LocalBases(ValidatedOperations):
 
     def _to_schema(self, base: StoredBase) -> Base:
         rollout = self._bases.read_rollout_slot(base)
+        if rollout is not None and rollout.resting:
+            rollout = None
         return Base(
             id=base.id,
             name=base.name,
@@ -115,7 +134,8 @@ class LocalBases(ValidatedOperations):
             problem=describe_fault(base.problem),
             settings=base.settings,
             not_enabled=describe_not_enabled(self._bases.not_enabled(base)),
-            rollout=None if rollout is None or rollout.resting else _rollout_progress(rollout),
+            rollout=None if rollout is None else _rollout_progress(rollout),
+            rollout_job=None if rollout is None else rollout.job,
         )
 
 

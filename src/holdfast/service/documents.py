@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from holdfast.auth import Scope
+from holdfast.blobs import BLOCK_BYTES
 from holdfast.catalog import ItemKind, OnDuplicate
 from holdfast.disk import reporting_full_disk
 from holdfast.documents import (
@@ -23,11 +23,11 @@ from holdfast.documents import (
     RequestOptions,
     Upload,
 )
-from holdfast.engine import DEFAULT_PRIORITY
+from holdfast.engine import DEFAULT_PRIORITY, BulkResult, Status, Verdict, format_reply
 from holdfast.errors import BadRequest, Permanent, StoreFull
 from holdfast.paging import Page
 from holdfast.service.cursors import parse_pair_cursor
-from holdfast.service.messages import Reply, make_document_reply, merge_summaries, require_accepted
+from holdfast.service.messages import BulkSummary, Reply, make_document_reply, merge_summaries, require_accepted
 from holdfast.service.validation import ValidatedOperations, parse_choice
 from holdfast.url_secrets import find_secret, mask_secrets
 
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from threading import Event
 
     from holdfast.catalog import Base
-    from holdfast.documents import Document, DocumentText, ItemReply, OriginalFile, PassageInContext, SyncPreview
+    from holdfast.documents import Document, DocumentText, OriginalFile, PassageInContext, SyncPreview
     from holdfast.service.authorization import Authorization
-    from holdfast.service.messages import BulkSummary
 
 Replies = list[Reply]
 Generations = Collection[int] | None
@@ -84,7 +83,7 @@ class SingleDocumentOperations(ABC):
         *,
         priority: int = DEFAULT_PRIORITY,
         unless_changed: Generations = None,
-    ) -> Replies:
+    ) -> Replies | BulkSummary:
         """Request the same action for many documents; `unless_changed` is only allowed with one document."""
 
     def run(
@@ -97,7 +96,8 @@ class SingleDocumentOperations(ABC):
         unless_changed: Generations = None,
     ) -> Reply:
         """Request an action for one document. The methods below do this for each action by its name."""
-        (reply,) = self.many(base, action, [document], priority=priority, unless_changed=unless_changed)
+        replies = self.many(base, action, [document], priority=priority, unless_changed=unless_changed)
+        (reply,) = cast("Replies", replies)  # one document always gets a reply
         return require_accepted(reply)
 
     def index(
@@ -207,8 +207,11 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         *,
         priority: int = DEFAULT_PRIORITY,
         unless_changed: Generations = None,
-    ) -> Replies:
+    ) -> Replies | BulkSummary:
         """Request the same action for many documents: index, reindex, refresh, retry, force, cancel or delete.
+
+        Up to 250 documents are processed at once, and each gets a reply. More documents become a job, which the summary
+        names; items below a folder count, too. If one document is such a folder, its reply names the job.
 
         With `unless_changed`, which is only allowed with one document, the request is accepted only if the document has
         one of these generations.
@@ -218,7 +221,11 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         if unless_changed is not None and len(documents) != 1:
             raise BadRequest("unless_changed_for_many", documents=len(documents))
         options = self._request_options(priority)._replace(unless_changed=unless_changed)
-        return [make_document_reply(reply) for reply in self._request_action(target, wanted, documents, options)]
+        result = self._library.bulk_operations.request_ids(target, wanted, documents, options)
+        if isinstance(result, list):
+            return [make_document_reply(reply) for reply in result]
+        summary = merge_summaries(result, dry_run=False)
+        return summary if len(documents) > 1 else [self._make_job_reply(documents[0], summary)]
 
     def matching(
         self,
@@ -235,25 +242,31 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
     ) -> BulkSummary:
         """Request the same action for all documents that a list with these filters shows; `dry_run` only counts them.
 
+        Up to 250 documents are processed at once. More documents become a job, which the summary names.
+
         A request for a container covers everything below it, so items below it get no request of their own. If `states`
         is given, reindex, force and delete skip folders and sitemaps unless `kinds` names them, because documents below
         them can have other states.
         """
         target = self._authorization.find_base(base, Scope.WRITE)
         filter_ = DocumentFilter(parent=parent, states=states, kinds=kinds, text=text, deleting=deleting)
-        result = self._library.bulk_operations.apply(
-            target, parse_choice(Action, "action", action), filter_, self._request_options(priority), dry_run=dry_run
-        )
-        return merge_summaries(result, dry_run=dry_run)
+        wanted, bulk = parse_choice(Action, "action", action), self._library.bulk_operations
+        if dry_run:
+            return merge_summaries(BulkResult(found=bulk.count(target, wanted, filter_)), dry_run=True)
+        result = bulk.request_matching(target, wanted, filter_, self._request_options(priority))
+        return merge_summaries(result, dry_run=False)
 
-    def _request_action(
-        self, target: Base, action: Action, documents: Sequence[int], options: RequestOptions
-    ) -> Iterable[ItemReply]:
-        if action is Action.DELETE:
-            return self._library.remover.delete(
-                target, documents, requester=options.requester, unless_changed=options.unless_changed
-            )
-        return self._library.operations.request(target, documents, action, options)
+    def _make_job_reply(self, document: int, summary: BulkSummary) -> Reply:
+        """Return the reply for a container whose items a job processes."""
+        return Reply(
+            verdict=Verdict.ACCEPTED,
+            reason="bulk_started",
+            message=format_reply("bulk_started", Status.QUEUED, accepted=True),
+            name=self._library.document_queries.names([document]).get(document, ""),
+            document=document,
+            job=summary.jobs[0],
+            status=Status.QUEUED,
+        )
 
     def list(
         self,
@@ -304,7 +317,7 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
         return self._library.document_queries.passage(self._authorization.find_base(base), document, chunk)
 
     def original(self, base: str, document: int) -> OriginalFile:
-        """Return the path of the original file of a document."""
+        """Return the original file of a document: its name, size and type, and a way to read it."""
         return self._library.document_queries.original(self._authorization.find_base(base), document)
 
     def chunks(self, base: str, document: int, *, cursor: str | None = None, limit: int = 100) -> Page[DocumentChunk]:
@@ -317,8 +330,9 @@ class LocalDocuments(ValidatedOperations, SingleDocumentOperations):
     def download(self, base: str, document: int, to: Path | BinaryIO) -> int:
         """Write the original bytes of a document to a file; return their number."""
         original = self.original(base, document)
-        with original.path.open("rb") as file, open_for_writing(to) as target:
-            shutil.copyfileobj(file, target)
+        with original.open() as file, open_for_writing(to) as target:
+            while block := file.read(BLOCK_BYTES):
+                target.write(block)
         return original.size
 
     def _add_uploads(

@@ -13,6 +13,7 @@ from holdfast.auth import Scope
 from holdfast.service.schemas import Hit, Mode, Notice, Reply
 
 MAX_IDS = 1000
+MAX_BULK_IDS = 10_000  # more than a request processes at once become a job
 ItemId = Annotated[int, Field(ge=1, lt=2**63)]
 BaseNames = Annotated[
     list[str] | None, Field(description="Names of bases; null: all bases, including later ones.", max_length=1000)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from holdfast.engine import Status, Verdict, format_reply
 from holdfast.errors import Conflict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.documents import ItemReply
     from holdfast.engine import AdmissionResult, BulkResult
 
@@ -41,6 +43,7 @@ class BulkSummary:
     accepted: int
     answers: dict[str, int]  # by `verdict: reason`
     dry_run: bool = False
+    jobs: list[str] = field(default_factory=list)  # the job of each base that processes the documents, with the answers
 
 
 def make_document_reply(result: ItemReply) -> Reply:
@@ -90,10 +93,15 @@ def merge_summaries(*results: BulkResult, dry_run: bool) -> BulkSummary:
     """Add up the results of requests about many documents."""
     answers: Counter[str] = Counter()
     for result in results:
-        answers.update({f"{verdict}: {reason}": times for (verdict, reason), times in result.answers.items()})
+        answers.update(format_answers(result.answers))
     return BulkSummary(
         found=sum(result.found for result in results),
         accepted=sum(result.accepted for result in results),
         answers=dict(answers),
         dry_run=dry_run,
+        jobs=[result.job for result in results if result.job is not None],
     )
+
+
+def format_answers(answers: Mapping[tuple[Verdict, str], int]) -> dict[str, int]:
+    return {f"{verdict}: {reason}": times for (verdict, reason), times in answers.items()}

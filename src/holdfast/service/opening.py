@@ -6,6 +6,7 @@ A folder gets a worker in this process unless a server already runs for it. A sh
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from contextlib import suppress
@@ -13,12 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.auth import Caller, Scope
+from holdfast.blobs import UNREACHABLE, find_data_folder
 from holdfast.engine.liveness import known_dead, make_holder_name
-from holdfast.errors import BadSettings
+from holdfast.errors import BadSettings, StoreUnavailable
 from holdfast.extras import require_extra
 from holdfast.private_files import make_private_folder, open_private_file, restrict_to_owner
 from holdfast.settings import DATA_FOLDER, DATABASE_FILE, Settings
 from holdfast.wiring import Library, open_configured_store
+
+log = logging.getLogger("holdfast")
 
 SERVER_FILE = "server.json"  # in the home folder: the process and the address of its server
 
@@ -38,14 +42,31 @@ def open_library(settings: Settings) -> Library:
     """Open a library. Create its folder if needed, and make its folders private to the user of this process."""
     require_extra("documents")
     home = Path(settings.home)
-    for folder in (home, Path(settings.data)):
-        restrict_to_owner(folder)
+    for folder in (home, find_data_folder(settings.data)):
+        if folder is not None:
+            restrict_to_owner(folder)
     if settings.database == f"sqlite:///{home / DATABASE_FILE}":
         try:
             make_private_folder(home)
         except OSError as error:
             raise BadSettings("home_not_created", path=home, detail=error.strerror) from error
-    return Library(open_configured_store(settings), settings)
+    library = Library(open_configured_store(settings), settings)
+    if "://" in settings.data:
+        _ = library.blobs  # raises if the address is invalid or an extra is missing
+    return library
+
+
+def check_blob_store(library: Library) -> None:
+    """Raise an error if the files of documents cannot be stored, for a process that is about to run for long.
+
+    If the endpoint is only down, the process may start: uploads fail with a clear error, and work waits.
+    """
+    try:
+        library.blobs.check()
+    except StoreUnavailable as error:
+        if error.subcode != UNREACHABLE:
+            raise
+        log.warning("blobs.unavailable error=%s", error)
 
 
 class BackgroundWorker:

@@ -14,7 +14,7 @@ from holdfast.errors import BadRequest
 from holdfast.service.jobs import QueueStats, queue_to_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from holdfast.engine.store import QueueOverview
     from holdfast.service.authorization import Authorization
@@ -49,7 +49,7 @@ class Overview:
     tokens_saved: int
     price_spent: float | None
     price_saved: float | None
-    duplicates: int  # requests that started no new work
+    duplicates: int  # requests that started no new work, counted up to 10,000
     series: list[OutcomeBucket]  # oldest first; the last period has not ended
 
 
@@ -63,11 +63,11 @@ def build_overview(authorization: Authorization, hours: int) -> Overview:
     keys: Sequence[str | None] = [None] if authorization.caller.bases is None else [*names]
     window = timedelta(hours=hours)
     queue = _merge_queues([store.overview(base, window) for base in keys or [""]])
-    counted = library.document_queries.counts_of_all()
+    counted = library.document_queries.counts_of_many(visible)
     paid = library.paid_cache.summarize_bases(names)
     return Overview(
         bases=len(visible),
-        documents=_sum_counts(counted[base.id] for base in visible if base.id in counted),
+        documents=_sum_counts(counted.values()),
         queue=queue_to_schema(queue, names),
         workers=store.count_workers(),
         working=len({holder for base, holder in store.list_active_holders() if None in keys or base in names}),
@@ -75,7 +75,7 @@ def build_overview(authorization: Authorization, hours: int) -> Overview:
         tokens_saved=paid.saved.tokens,
         price_spent=paid.spent.price,
         price_saved=paid.saved.price,
-        duplicates=sum(refusal.times for refusal in store.count_refusals() if refusal.base in names),
+        duplicates=store.count_all_refusals(names),
         series=_count_ended_jobs(authorization, keys, queue.now, window / BUCKET_COUNT),
     )
 
@@ -107,19 +107,21 @@ def _merge_queues(queues: Sequence[QueueOverview]) -> QueueOverview:
         active.update(queue.active)
         ended.update(queue.ended)
     waiting = [queue.oldest_queued for queue in queues if queue.oldest_queued is not None]
-    return replace(queues[0], active=dict(active), ended=dict(ended), oldest_queued=min(waiting, default=None))
+    return replace(
+        queues[0],
+        active=dict(active),
+        active_is_exact=all(queue.active_is_exact for queue in queues),
+        ended=dict(ended),
+        oldest_queued=min(waiting, default=None),
+    )
 
 
-def _sum_counts(all_counts: Iterable[DocumentCounts]) -> DocumentCounts:
-    by_status: Counter[Status] = Counter()
-    containers = size = 0
-    for counts in all_counts:
-        by_status.update(counts.by_status)
-        containers += counts.containers
-        size += counts.bytes
+def _sum_counts(all_counts: Collection[DocumentCounts]) -> DocumentCounts:
+    more = {status for counts in all_counts for status in counts.more}
     return DocumentCounts(
-        documents=by_status.total(),
-        by_status={status: by_status[status] for status in Status},
-        containers=containers,
-        bytes=size,
+        documents=sum(counts.documents for counts in all_counts),
+        by_status={status: sum(counts.by_status[status] for counts in all_counts) for status in Status},
+        containers=sum(counts.containers for counts in all_counts),
+        bytes=None if more else sum(counts.bytes or 0 for counts in all_counts),
+        more=[status for status in Status if status in more],
     )

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.service.search import LocalCards, LocalSearch
     from holdfast.service.usage import LocalUsage
 
+RepliesOrSummary: Any = Replies | BulkSummary
 ONE_HOUR, ONE_DAY = timedelta(hours=1), timedelta(days=1)
 
 
@@ -159,13 +160,14 @@ class RemoteDocuments(HttpOperations, SingleDocumentOperations, group="documents
         *,
         priority: int = DEFAULT_PRIORITY,
         unless_changed: Generations = None,
-    ) -> list[Reply]:
+    ) -> list[Reply] | BulkSummary:
         if unless_changed is not None and len(documents) == 1:
             return [self._act_if_unchanged(base, action, documents[0], priority, unless_changed)]
         if unless_changed is not None:
             raise BadRequest("unless_changed_for_many", documents=len(documents))
         body = {"documents": list(documents), "priority": priority}
-        return self._client.request(Replies, "POST", _action_path(base, action), json=body).replies
+        result = self._client.request(RepliesOrSummary, "POST", _action_path(base, action), json=body)
+        return result.replies if isinstance(result, Replies) else result
 
     def matching(
         self,

@@ -156,10 +156,12 @@ ROUTES: Mapping[str, Sequence[Route]] = {
     "bases": (
         Route("list_bases", "GET /bases", "bases.list", list[s.Base]),
         Route("get_base", "GET /bases/{base}", "bases.get", s.Base),
-        Route("delete_base", "DELETE /bases/{base}", "bases.delete", None, status=202),
-        Route("clear_base", "POST /bases/{base}:clear", "bases.clear", None, status=202),
+        Route("delete_base", "DELETE /bases/{base}", "bases.delete", s.Reply, status=202),
+        Route("clear_base", "POST /bases/{base}:clear", "bases.clear", s.BulkSummary, status=202),
         Route("repair_base", "POST /bases/{base}:repair", "bases.repair", s.Base, status=202),
-        Route("count_documents", "GET /bases/{base}/counts", "bases.counts", s.DocumentCounts),
+        Route("count_documents", "GET /bases/{base}/counts", "bases.counts", s.DocumentCounts, (
+            _param("exact", bool, False, description="Count all documents; this takes longer in a large base."),
+        )),
         Route("read_usage", "GET /bases/{base}/usage", "accounts.usage", s.BaseUsage),
         Route("list_waiting", "GET /bases/{base}/waiting", "accounts.waiting", list[s.WaitingJob]),
         # A repeated test must show the current state.
@@ -234,8 +236,10 @@ ROUTES: Mapping[str, Sequence[Route]] = {
         Route("retry_job", "POST /jobs/{job}:retry", "jobs.retry", s.Reply, status=202),
         Route("prioritise_job", "POST /jobs/{job}:prioritise", "jobs.prioritise", s.Reply,
               body=bodies.PriorityRequest),
-        Route("cancel_all_jobs", "POST /jobs:cancel", "jobs.cancel_all", s.BulkSummary, body=bodies.CancelJobsRequest),
-        Route("retry_all_failed", "POST /jobs:retry", "jobs.retry_all", s.BulkSummary, body=bodies.RetryJobsRequest),
+        Route("cancel_all_jobs", "POST /jobs:cancel", "jobs.cancel_all", s.BulkSummary, body=bodies.CancelJobsRequest,
+              status=202),
+        Route("retry_all_failed", "POST /jobs:retry", "jobs.retry_all", s.BulkSummary, body=bodies.RetryJobsRequest,
+              status=202),
     ),
     "events": (
         Route("list_events", "GET /events", "events.list", Page[s.Event], (*EVENT_FILTERS, _cursor(50), _limit()),

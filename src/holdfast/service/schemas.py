@@ -31,7 +31,7 @@ from holdfast.service.access import ApiKey, KeyWithSecret, Webhook, WebhookWithS
 from holdfast.service.archives import ExportResult
 from holdfast.service.bases import Base
 from holdfast.service.details import DocumentUsage
-from holdfast.service.jobs import Job, QueueStats
+from holdfast.service.jobs import BulkProgress, Job, QueueStats
 from holdfast.service.messages import BulkSummary, Reply
 from holdfast.service.overview import OutcomeBucket, Overview
 from holdfast.service.timeline import HistoryEntry
@@ -46,6 +46,7 @@ __all__ = [
     "BaseSettings",
     "BaseStatus",
     "BaseUsage",
+    "BulkProgress",
     "BulkSummary",
     "Card",
     "CardSetStatus",

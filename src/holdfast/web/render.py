@@ -19,6 +19,7 @@ from holdfast.api.auth import open_service
 from holdfast.documents import BUTTONS
 from holdfast.engine import MOMENT_PARAMS, WHOLE_QUEUE
 from holdfast.messages import CAUSE, DEFAULT_LANGUAGE, LANGUAGES, fill_placeholders, translations_for
+from holdfast.paging import MAX_COUNT
 from holdfast.service.local import LocalService
 from holdfast.service.schemas import Problem
 from holdfast.web.i18n import choose_language, translations_url
@@ -226,6 +227,6 @@ def _make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["link_query"] = link_query
-    environment.globals |= {"address": page_path, "words_address": translations_url}
+    environment.globals |= {"address": page_path, "words_address": translations_url, "max_count": MAX_COUNT}
     environment.globals["parts"] = environment.get_template("parts.html").module
     return environment

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.errors import BadSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
 
     from holdfast.engine.slot import Ring
 
@@ -23,7 +24,10 @@ class Worker(Protocol):
     """Does the work. It can be pickled and sent to another process."""
 
     def run(self, ring: Ring) -> None:
-        """Answer one ring, for schedulers that deliver rings. Returning acknowledges the ring."""
+        """Answer one ring, for schedulers that deliver rings. Returning acknowledges the ring.
+
+        The worker claims the next slots in the order of the store. They may be others than the slot of the ring.
+        """
         ...
 
     def work(self) -> None:
@@ -45,8 +49,17 @@ class RingCarrier(Protocol):
     Delivery may fail. The reconciler sends a lost ring again, and the claim refuses a duplicate.
     """
 
-    def room(self, kind: str) -> int | None:
-        """Return how many rings of this kind may be outstanding. None: the workers poll and need no rings."""
+    @property
+    def needs_rings(self) -> bool:
+        """False: the workers poll, and `carry` only wakes them. Then nothing calls `room`."""
+        ...
+
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:
+        """Return how many more rings of this kind to send; zero or less means none.
+
+        `outstanding` counts the rings that were sent recently and whose slots are not claimed yet, with a query. A
+        scheduler that can count its messages may use that number instead.
+        """
         ...
 
     def carry(self, rings: Sequence[Ring]) -> None:
@@ -64,11 +77,34 @@ class Scheduler(RingCarrier, Protocol):
         ...
 
 
-def make_scheduler(name: str, *, workers: int, rings_per_worker: int = 2) -> Scheduler:
-    """Create the scheduler with this name. Built-in schedulers use the same entry point as others."""
+class SchedulerSettings(Protocol):
+    """The settings that a scheduler may use."""
+
+    @property
+    def scheduler(self) -> str: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def rings_per_worker(self) -> int: ...
+    @property
+    def broker(self) -> str: ...
+    @property
+    def queue_prefix(self) -> str: ...
+    @property
+    def lease(self) -> timedelta: ...
+    @property
+    def deadline(self) -> timedelta: ...
+
+
+def make_scheduler(settings: SchedulerSettings) -> Scheduler:
+    """Create the scheduler of the settings. Built-in schedulers use the same entry point as others.
+
+    The entry point is a callable that gets the settings: `lambda settings: MyScheduler(settings.workers)`.
+    """
     installed = entry_points(group=ENTRY_POINT_GROUP)
+    name = settings.scheduler
     if name not in installed.names:
         known = ", ".join(sorted(installed.names))
         raise BadSettings("unknown_scheduler", name=name, known=known, group=ENTRY_POINT_GROUP)
-    scheduler: Scheduler = installed[name].load()(workers=workers, rings_per_worker=rings_per_worker)
+    scheduler: Scheduler = installed[name].load()(settings)
     return scheduler

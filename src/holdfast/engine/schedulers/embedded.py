@@ -17,10 +17,10 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.context import SpawnProcess
 
-    from holdfast.engine.schedulers.base import Worker
+    from holdfast.engine.schedulers.base import SchedulerSettings, Worker
     from holdfast.engine.slot import Ring
 
 log = logging.getLogger("holdfast")
@@ -32,8 +32,10 @@ GRACE_SECONDS = 20.0
 class EmbeddedScheduler:
     """Starts and monitors worker processes."""
 
-    def __init__(self, *, workers: int = 2, rings_per_worker: int = 2) -> None:  # noqa: ARG002 - needs no rings
-        self._worker_count = workers
+    needs_rings = False
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self._worker_count = settings.workers
         self._context = multiprocessing.get_context("spawn")
         self._processes: list[SpawnProcess] = []
         self._stop_event = threading.Event()
@@ -54,8 +56,8 @@ class EmbeddedScheduler:
         self._monitor = threading.Thread(target=self._restart_dead, args=(worker,), name="holdfast-keeper", daemon=True)
         self._monitor.start()
 
-    def room(self, kind: str) -> None:
-        """Return None: the workers poll and need no rings."""
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:  # noqa: ARG002 - needs no rings
+        return 0
 
     def carry(self, rings: Sequence[Ring]) -> None:  # noqa: ARG002 - which rings does not matter
         if self._worker is not None:

@@ -6,26 +6,28 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from holdfast.engine.schedulers.base import Worker
+    from holdfast.engine.schedulers.base import SchedulerSettings, Worker
     from holdfast.engine.slot import Ring
 
 
 class InlineScheduler:
     """`carry` returns when the work is done."""
 
-    def __init__(self, *, workers: int = 1, rings_per_worker: int = 2) -> None:
-        self._room = workers * rings_per_worker
+    needs_rings = True
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self._room = settings.workers * settings.rings_per_worker
         self._worker: Worker | None = None
         self._run_lock = threading.RLock()  # reentrant: work that calls `stop` must not wait for itself
 
     def start(self, worker: Worker) -> None:
         self._worker = worker
 
-    def room(self, kind: str) -> int:  # noqa: ARG002 - the same for every kind
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:  # noqa: ARG002 - the same for every kind
         """Accept a few rings at a time, so that slots with a higher priority can go first."""
-        return self._room
+        return self._room - outstanding()
 
     def carry(self, rings: Sequence[Ring]) -> None:
         """Do the work, one caller at a time."""

@@ -1,6 +1,5 @@
 """The store: the only code that changes slots."""
 
-from holdfast.engine.store.admission import LOWEST_PRIORITY
 from holdfast.engine.store.base import (
     LARGEST_BATCH,
     Completion,
@@ -12,11 +11,32 @@ from holdfast.engine.store.base import (
     Refusal,
 )
 from holdfast.engine.store.consistency import ConsistencyChecker
-from holdfast.engine.store.queue_control import read_remaining_quota, write_quota
+from holdfast.engine.store.queue_control import (
+    QueuedOwner,
+    count_cancellable_jobs,
+    count_retryable_owners,
+    read_cancellable_jobs,
+    read_now,
+    read_remaining_quota,
+    read_retryable_owners,
+    split_by_size,
+    write_quota,
+)
 from holdfast.engine.store.queue_queries import ACTIVE_JOB_STATES
 from holdfast.engine.store.rows import event_from_row, slot_from_row
 from holdfast.engine.store.sql_store import SqlStore
-from holdfast.engine.store.tables import IS_QUEUED, IS_TIMED, event_marks, events, jobs, owners, pauses, quotas, slots
+from holdfast.engine.store.tables import (
+    IS_QUEUED,
+    IS_TIMED,
+    LOWEST_PRIORITY,
+    event_marks,
+    events,
+    jobs,
+    owners,
+    pauses,
+    quotas,
+    slots,
+)
 from holdfast.engine.store.transitions import (
     find_existing_owners,
     lock_and_load_owners,
@@ -24,6 +44,7 @@ from holdfast.engine.store.transitions import (
     record_events,
     record_refusals,
     require_held,
+    write_payload,
 )
 
 __all__ = [
@@ -39,8 +60,11 @@ __all__ = [
     "ListedJob",
     "LoggedEvent",
     "QueueOverview",
+    "QueuedOwner",
     "Refusal",
     "SqlStore",
+    "count_cancellable_jobs",
+    "count_retryable_owners",
     "event_from_row",
     "event_marks",
     "events",
@@ -51,11 +75,16 @@ __all__ = [
     "owners",
     "pauses",
     "quotas",
+    "read_cancellable_jobs",
+    "read_now",
     "read_remaining_quota",
+    "read_retryable_owners",
     "record_events",
     "record_refusals",
     "require_held",
     "slot_from_row",
     "slots",
+    "split_by_size",
+    "write_payload",
     "write_quota",
 ]

@@ -29,6 +29,7 @@ from holdfast.engine.store import statements as sql
 from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.engine.store.group_commit import GroupCommit
 from holdfast.engine.store.rows import OwnerRow, pauses_from_rows, quota_from_row, slot_from_row
+from holdfast.engine.store.tables import LOWEST_PRIORITY
 from holdfast.engine.store.transitions import Snapshot, StoreBase, record_events, record_refusals
 from holdfast.errors import BadRequest
 from holdfast.wellformed import FlawKind, find_text_flaw
@@ -40,11 +41,10 @@ if TYPE_CHECKING:
     from holdfast.engine.queue import Pauses
     from holdfast.engine.rules import Rules
     from holdfast.engine.slot import Slot
-    from holdfast.engine.store.base import RequestWriter
+    from holdfast.engine.store.base import AdmissionRecorder, RequestWriter
 
     CostEstimator = Callable[[Transaction, Sequence[tuple[str, str]]], Mapping[tuple[str, str], float]]
 
-LOWEST_PRIORITY = 9
 CODES_BY_FLAW = {FlawKind.NUL: "nul_character", FlawKind.SURROGATE: "lone_surrogate"}
 
 
@@ -123,11 +123,11 @@ class AdmissionStore(StoreBase):
             results |= self._run_admission(lambda _, batch=batch: batch)  # type: ignore[misc]
         return [results[index] for index in range(len(requests))]
 
-    def admit_with(self, write: RequestWriter) -> list[AdmissionResult]:
+    def admit_with(self, write: RequestWriter, record: AdmissionRecorder | None = None) -> list[AdmissionResult]:
         """Admit the requests that `write` returns, in the transaction in which it writes: both commit or neither.
 
-        The requests must be for different owners, at most `LARGEST_BATCH`. If the transaction conflicts with another
-        one, `write` is called again.
+        The requests must be for different owners, at most `LARGEST_BATCH`. `record` receives the results in the same
+        transaction. If the transaction conflicts with another one, both are called again.
         """
 
         def take(tx: Transaction) -> Mapping[int, Request]:
@@ -136,29 +136,29 @@ class AdmissionStore(StoreBase):
                 check_request(request)
             return dict(enumerate(requests))
 
-        return list(self._run_admission(take).values())
+        return list(self._run_admission(take, record).values())
 
     def _admit_group(self, take: Callable[[], list[Request]]) -> list[AdmissionResult]:
         return list(self._run_admission(lambda _: dict(enumerate(take()))).values())
 
-    def _run_admission(self, take: Callable[[Transaction], Mapping[int, Request]]) -> dict[int, AdmissionResult]:
+    def _run_admission(
+        self, take: Callable[[Transaction], Mapping[int, Request]], record: AdmissionRecorder | None = None
+    ) -> dict[int, AdmissionResult]:
         """Admit the requests that `take` returns, in one transaction.
 
-        `take` is called when the transaction has begun.
+        `take` is called when the transaction has begun, `record` before its commit.
         """
-        cases, statuses, changes = self.database.write(lambda tx: self._admit(take(tx), tx), durable=True)
+
+        def work(tx: Transaction) -> tuple[dict[int, AdmissionResult], list[SlotChange]]:
+            cases, statuses, changes = self._admit(take(tx), tx)
+            results = {index: _make_result(case, statuses) for index, case in cases.items()}
+            if record is not None:
+                record(tx, list(results.values()))
+            return results, changes
+
+        results, changes = self.database.write(work, durable=True)
         self._announce_changes(changes)
-        return {
-            index: AdmissionResult(
-                verdict=case.rule.verdict,
-                reason=case.rule.reason,
-                status=statuses.get(case.owner or OwnerId(0), Status.NOT_INDEXED),
-                job=case.job,
-                generation=case.generation,
-                retry_at=case.retry_at,
-            )
-            for index, case in cases.items()
-        }
+        return results
 
     def _admit(
         self, requests: Mapping[int, Request], tx: Transaction, *, counted: bool = True
@@ -179,7 +179,12 @@ class AdmissionStore(StoreBase):
         }
         if counted:
             _charge_quotas(
-                tx, [case for case in cases.values() if case.accepted and case.request.operation in BUILD_OPERATIONS]
+                tx,
+                [
+                    case
+                    for case in cases.values()
+                    if case.accepted and case.request.operation in BUILD_OPERATIONS and case.request.uses_quota
+                ],
             )
         changes = self._accept(tx, [case for case in cases.values() if case.accepted], snapshot)
         self._record_refusals(tx, [case for case in cases.values() if not case.accepted])
@@ -269,11 +274,12 @@ class AdmissionStore(StoreBase):
         plans = [
             (case, plan_generation(case.rule.scope, case.specs, case.live_slots, case.request.kinds)) for case in builds
         ]
+        self._open_jobs(tx, [(case, len(case.slots) or len(case.request.slots)) for case in deletes])
+        created = self._create_slots_to_delete(tx, [case for case in deletes if not case.slots], snapshot)
         deleted_slots = [slot for case in deletes for slot in case.slots.values()]
         dropped_kinds = {case.owner: select_droppable(case.request.kinds, case.slots.values()) for case in drops}
         deleted_slots += [case.slots[kind] for case in drops for kind in dropped_kinds[case.owner]]
         self._open_jobs(tx, [(case, len(kinds) + case.dropping_count) for case, kinds in plans])
-        self._open_jobs(tx, [(case, len(case.slots)) for case in deletes])
         self._open_jobs(tx, [(case, len(dropped_kinds[case.owner]) + case.dropping_count) for case in drops])
         self._open_jobs(tx, [(case, case.dropping_count) for case in follow_ups])
         reassigned = [case for case in (*builds, *drops, *follow_ups) if case.dropping_count]
@@ -282,6 +288,7 @@ class AdmissionStore(StoreBase):
         rows = [[slot.id, *_make_deletion_cells(by_owner[slot.owner_id])] for slot in deleted_slots]
         record_events(tx, [_make_accepted_event(case) for case in follow_ups])
         started = [
+            *created,
             *snapshot.changes_from_rows(tx.run(sql.MARK_DELETING, rows), Verb.DELETE),
             *self._raise_slots(tx, plans, snapshot),
         ]
@@ -289,6 +296,17 @@ class AdmissionStore(StoreBase):
             *snapshot.changes_from_rows(cancelled_rows, Verb.CANCEL),
             *_annotate_first_changes(started, [*deletes, *drops, *builds]),
         ]
+
+    def _create_slots_to_delete(
+        self, tx: Transaction, cases: Sequence[AdmissionCase], snapshot: Snapshot
+    ) -> list[SlotChange]:
+        """Create the slots of owners that were created by their own delete."""
+        plans = [(case, dict.fromkeys((spec.kind for spec in case.specs), SlotState.QUEUED)) for case in cases]
+        changes = self._raise_slots(tx, plans, snapshot)
+        snapshot.slots.update((change.slot.id, change.slot) for change in changes)
+        for case in cases:
+            case.slots = {change.slot.kind: change.slot for change in changes if change.slot.owner_id == case.owner}
+        return changes
 
     def _open_jobs(self, tx: Transaction, sizes: Sequence[tuple[AdmissionCase, int]]) -> None:
         rows = []
@@ -322,6 +340,17 @@ class AdmissionStore(StoreBase):
             slot = slot_from_row(made, request.base, request.owner)
             changes.append(SlotChange(verb=Verb.ADMIT, before=None, after=slot))
         return changes
+
+
+def _make_result(case: AdmissionCase, statuses: Mapping[OwnerId, Status]) -> AdmissionResult:
+    return AdmissionResult(
+        verdict=case.rule.verdict,
+        reason=case.rule.reason,
+        status=statuses.get(case.owner or OwnerId(0), Status.NOT_INDEXED),
+        job=case.job,
+        generation=case.generation,
+        retry_at=case.retry_at,
+    )
 
 
 def check_request(request: Request) -> None:

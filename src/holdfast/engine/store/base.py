@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Moment
     from holdfast.db import Transaction
-    from holdfast.engine.admission import Request
+    from holdfast.engine.admission import AdmissionResult, Request
     from holdfast.engine.effects import Event
     from holdfast.engine.plan import Expire
     from holdfast.engine.queue import Pause, Pauses
@@ -55,9 +55,11 @@ class Completion:
 #
 # - `RequestWriter`, for `admit_with`, writes the subject of the requests (for example a new document) and returns the
 #   requests.
+# - `AdmissionRecorder`, for `admit_with`, writes what depends on the decisions, such as the progress of the caller.
 # - `ResultWriter`, for `complete`, writes the rows of results. It runs after the check of the fence, and receives
 #   only results that are published.
 RequestWriter = Callable[["Transaction"], "Sequence[Request]"]
+AdmissionRecorder = Callable[["Transaction", "Sequence[AdmissionResult]"], None]
 ResultWriter = Callable[["Connection", "Sequence[Completion]"], None]
 
 
@@ -193,7 +195,7 @@ class JobPage:
     jobs: Sequence[ListedJob]
     cursor: str | None  # of the next page; None on the last page
     total: int  # jobs on all pages, counted up to a limit
-    total_is_exact: bool  # False: there are more than `total`
+    total_is_exact: bool  # False: there are at least `total`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +205,7 @@ class QueueOverview:
     now: Moment
     window: timedelta
     active: Mapping[str, int]  # jobs by state
+    active_is_exact: bool  # False: there are at least so many active jobs
     ended: Mapping[str, int]  # jobs that ended within the window, by outcome
     oldest_queued: Moment | None  # when the slot that has waited longest was queued
     pauses: Sequence[Pause]  # active pauses
@@ -299,6 +302,10 @@ class Store(Protocol):
 
     def find_unrung(self, kind: str, limit: int) -> ReconcileBatch:
         """Read queued slots without a recent ring, in the order in which they are claimed."""
+        ...
+
+    def list_unrung_kinds(self, kinds: Collection[str]) -> list[str]:
+        """Return the kinds for which `find_unrung` would find a slot."""
         ...
 
     def list_holders(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from holdfast.db import Database
+from holdfast.db import ConnectionOptions, Database
 from holdfast.db.migrate import migrate
 from holdfast.engine.store.sql_store import SqlStore
 from holdfast.engine.store.statements import LOCK_OWNERS
@@ -29,7 +29,7 @@ def new_job_id() -> str:
     return f"{time.time_ns():016x}{secrets.token_hex(8)}"
 
 
-def open_database(url: str, clock: Clock) -> Database:
+def open_database(url: str, clock: Clock, connections: ConnectionOptions | None = None) -> Database:
     """Open `sqlite:///path`, `sqlite://` (memory) or `postgresql+psycopg://…`, without a query."""
     try:
         parsed = make_url(url)
@@ -46,7 +46,8 @@ def open_database(url: str, clock: Clock) -> Database:
         from holdfast.db.postgres import PostgresDialect, postgres_engine  # noqa: PLC0415 - import only one dialect
 
         try:
-            return Database(postgres_engine(url), PostgresDialect(LOCK_OWNERS))
+            options = connections or ConnectionOptions()
+            return Database(postgres_engine(url, options), PostgresDialect(LOCK_OWNERS, options))
         except (ImportError, NoSuchModuleError) as error:
             raise BadSettings("database_driver_missing", driver=parsed.drivername, detail=error) from error
     raise BadSettings("database_unsupported", backend=backend)
@@ -59,9 +60,10 @@ def open_store(
     clock: Clock,
     ids: Callable[[], str] = new_job_id,
     wake: Callable[[], None] = lambda: None,
+    connections: ConnectionOptions | None = None,
 ) -> SqlStore:
-    """Open a store and upgrade its schema."""
-    database = open_database(url, clock)
+    """Open a store and upgrade its schema. `connections` are the options of PostgreSQL."""
+    database = open_database(url, clock, connections)
     try:
         migrate(database)
     except BaseException:

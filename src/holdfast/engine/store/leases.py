@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import micros
 from holdfast.db import MAX_ID
+from holdfast.db.migrate import find_head
 from holdfast.engine.dependencies import find_blocked_dependents
 from holdfast.engine.effects import SlotChange
 from holdfast.engine.slot import OwnerId, SlotId, Ticket
@@ -22,7 +23,7 @@ from holdfast.engine.store.transitions import (
     raise_stale,
     ticket_row,
 )
-from holdfast.errors import BadRequest, StaleLease
+from holdfast.errors import BadRequest, StaleLease, StoreTooNew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,9 +96,12 @@ class LeaseStore(StoreBase):
             holder=holder,
             attempts=rules.retry.max_attempts,
             anyway=int(anyway),
+            schema=find_head(),
             lease=micros(rules.lease),
             look=micros(min(rules.lease, rules.stall, rules.deadline)),
         )
+        if not rows:
+            _check_schema(tx)
         position = {slot: number for number, (_, slot, _) in enumerate(chosen)}
         rows.sort(key=lambda row: position[row[0]])  # keep the order of the queue
         changes = snapshot.changes_from_rows(rows, Verb.CLAIM, holder=holder)
@@ -312,3 +316,10 @@ def _make_ticket(slot: Slot, source: int | None) -> Ticket:
         source=source,
         built=slot.built,
     )
+
+
+def _check_schema(tx: Transaction) -> None:
+    """Raise `StoreTooNew` if a newer version has upgraded the database while this process runs."""
+    ((version,),) = tx.run(sql.SELECT_SCHEMA_VERSION)
+    if version != find_head():
+        raise StoreTooNew("database_too_new", version=version, newest=find_head())

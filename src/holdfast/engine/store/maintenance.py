@@ -41,6 +41,11 @@ class MaintenanceStore(StoreBase):
             rows = tx.run(sql.SELECT_UNRUNG_SLOTS, kind=kind, limit=limit, ring_again=micros(self.rules.ring_again))
             return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows])
 
+    def list_unrung_kinds(self, kinds: Collection[str]) -> list[str]:
+        rows = [[kind] for kind in kinds]
+        found = self._read(sql.SELECT_UNRUNG_KINDS, rows, ring_again=micros(self.rules.ring_again))
+        return [kind for (kind,) in found]
+
     def list_holders(self) -> list[str]:
         return [holder for (holder,) in self._read(sql.SELECT_HOLDERS)]
 
@@ -65,7 +70,7 @@ class MaintenanceStore(StoreBase):
 
         rung = self.database.write(work, durable=False)
         return [
-            Ring(slot=slot.id, owner=slot.owner_id, kind=slot.kind, generation=slot.wanted)
+            Ring(slot=slot.id, owner=slot.owner_id, key=slot.key, generation=slot.wanted)
             for slot in slots
             if slot.id in rung
         ]

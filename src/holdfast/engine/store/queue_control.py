@@ -11,6 +11,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from holdfast.clock import Moment
 from holdfast.engine.admission import DEFAULT_PRIORITY, AdmissionResult, Request, Verdict
 from holdfast.engine.effects import Event
 from holdfast.engine.queue import WHOLE_QUEUE, BulkResult, Quota, summarize
@@ -21,11 +22,12 @@ from holdfast.engine.store import statements as sql
 from holdfast.engine.store.admission import AdmissionStore, check_priority, check_text
 from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.engine.store.rows import job_from_row, pause_from_row, quota_from_row
+from holdfast.engine.store.tables import RETRYABLE_STATUSES
 from holdfast.engine.store.transitions import Snapshot, make_storable, record_events
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from holdfast.db import Transaction
     from holdfast.engine.queue import Pause
@@ -36,13 +38,34 @@ T = TypeVar("T")
 LARGEST_QUOTA = 2**31 - 1  # the largest INTEGER of PostgreSQL
 
 
-class RetryableOwner(NamedTuple):
-    """An owner that can be retried, and its number of slots."""
+class QueuedOwner(NamedTuple):
+    """An owner whose job can be cancelled, or that can be retried, and the number of slots that this moves."""
 
     id: int
     size: int
     base: str
     owner: str
+    job: str | None = None  # the active job, which can be cancelled
+
+    def cancel_request(self, requester: str) -> Request:
+        return Request(
+            base=self.base,
+            owner=self.owner,
+            operation=Operation.CANCEL,
+            job=None if self.job is None else JobId(self.job),
+            cause="queue",
+            requester=requester,
+        )
+
+    def retry_request(self, requester: str, priority: int = DEFAULT_PRIORITY) -> Request:
+        return Request(
+            base=self.base,
+            owner=self.owner,
+            operation=Operation.RETRY,
+            priority=priority,
+            cause="queue",
+            requester=requester,
+        )
 
 
 class QueueControlStore(AdmissionStore):
@@ -63,14 +86,7 @@ class QueueControlStore(AdmissionStore):
         results: dict[str, AdmissionResult] = {}
         for batch in split_by_size((pair, pair[1].open) for pair in pairs):
             requests = [
-                Request(
-                    base=job.base,
-                    owner=job.owner,
-                    operation=Operation.CANCEL,
-                    job=job.id,
-                    cause="queue",
-                    requester=requester,
-                )
+                QueuedOwner(job.owner_id, job.open, job.base, job.owner, job.id).cancel_request(requester)
                 for _, job in batch
             ]
             for (id_, _), result in zip(batch, self.admit(requests), strict=True):
@@ -82,23 +98,15 @@ class QueueControlStore(AdmissionStore):
 
         Jobs that are created meanwhile are not cancelled, so the call ends.
         """
-        scope = queue.StatementFilters(base=base is not None)
-        if dry_run:
-            return self._count_found(queue.count_cancellable_jobs(scope), base=base)
-        began = self._read(sql.SELECT_NOW)[0][0]
-        tried: set[str] = set()
+        with self.database.reading() as tx:
+            if dry_run:
+                return BulkResult(found=count_cancellable_jobs(tx, base)[0])
+            began = read_now(tx)
         results: list[AdmissionResult] = []
-        while (
-            fresh := {
-                job
-                for job, _ in self._read(
-                    queue.select_cancellable_jobs(scope), base=base, began=began, limit=LARGEST_BATCH
-                )
-            }
-            - tried
-        ):
-            tried |= fresh
-            results += self.cancel_jobs(sorted(fresh), requester)
+        after = 0
+        while page := self._read_page(partial(read_cancellable_jobs, base=base, began=began, after=after)):
+            results += self.cancel_jobs([one.job for one in page if one.job is not None], requester)
+            after = page[-1].id
         return summarize(results)
 
     def retry_all(
@@ -112,46 +120,23 @@ class QueueControlStore(AdmissionStore):
     ) -> BulkResult:
         """Retry all failed owners of a base, or of all bases.
 
-        With `degraded`, also those with missing chunks or slots.
+        With `degraded`, also those with missing chunks or slots. Each owner is retried once.
         """
-        # A degraded owner never becomes failed, so no owner is processed twice.
-        statuses = (Status.DEGRADED, Status.FAILED) if degraded else (Status.FAILED,)
-        scope = queue.StatementFilters(base=base is not None)
+        statuses = RETRYABLE_STATUSES if degraded else (Status.FAILED,)
         if dry_run:
-            count = sum(
-                self._count_found(queue.count_retryable_owners(scope), base=base, status=status).found
-                for status in statuses
-            )
-            return BulkResult(found=count)
+            with self.database.reading() as tx:
+                return BulkResult(found=count_retryable_owners(tx, base, statuses)[0])
         results: list[AdmissionResult] = []
-        for status in statuses:
-            for batch in self._page_retryable_owners(scope, base, status):
-                results += self.admit([
-                    Request(
-                        base=owner.base,
-                        owner=owner.owner,
-                        operation=Operation.RETRY,
-                        priority=priority,
-                        cause="queue",
-                        requester=requester,
-                    )
-                    for owner in batch
-                ])  # fmt: skip
+        after = 0
+        while page := self._read_page(partial(read_retryable_owners, base=base, statuses=statuses, after=after)):
+            for batch in split_by_size((owner, owner.size) for owner in page):
+                results += self.admit([owner.retry_request(requester, priority) for owner in batch])
+            after = page[-1].id
         return summarize(results)
 
-    def _page_retryable_owners(
-        self, scope: queue.StatementFilters, base: str | None, status: Status
-    ) -> Iterator[list[RetryableOwner]]:
-        """Read owners of one status page by page, each of them once."""
-        after = 0
-        while page := [
-            RetryableOwner(*row)
-            for row in self._read(
-                queue.select_retryable_owners(scope), base=base, status=str(status), after=after, limit=LARGEST_BATCH
-            )
-        ]:
-            yield from split_by_size((owner, owner.size) for owner in page)
-            after = page[-1].id
+    def _read_page(self, read: Callable[..., list[QueuedOwner]]) -> list[QueuedOwner]:
+        with self.database.reading() as tx:
+            return read(tx, limit=LARGEST_BATCH)
 
     def pause(self, base: str | None = None, *, stop: bool = False, requester: str = "") -> bool:
         """Prevent claims in a base or in the whole queue. `stop` also stops running work.
@@ -209,8 +194,41 @@ class QueueControlStore(AdmissionStore):
         rows = self._read(queue.SELECT_JOBS, [[make_storable(job)] for job in dict.fromkeys(jobs)])
         return {job.id: job for job in map(job_from_row, rows)}
 
-    def _count_found(self, statement: Any, **values: Any) -> BulkResult:
-        return BulkResult(found=self._read(statement, **values)[0][0])
+
+def read_now(tx: Transaction) -> Moment:
+    """Return the time of the database, which dates jobs."""
+    return Moment(tx.run(sql.SELECT_NOW)[0][0])
+
+
+def read_cancellable_jobs(
+    tx: Transaction, base: str | None, *, began: Moment, after: int, limit: int
+) -> list[QueuedOwner]:
+    """Return the active jobs that a cancel can end and that existed at `began`, for the owners after this one."""
+    statement = queue.select_cancellable_jobs(queue.StatementFilters(base=base is not None))
+    return [QueuedOwner(*row) for row in tx.run(statement, base=base, began=began, after=after, limit=limit)]
+
+
+def count_cancellable_jobs(tx: Transaction, base: str | None) -> tuple[int, int]:
+    """Return how many jobs can be cancelled, and the last owner of one."""
+    ((found, last),) = tx.run(queue.count_cancellable_jobs(queue.StatementFilters(base=base is not None)), base=base)
+    return found, last
+
+
+def read_retryable_owners(
+    tx: Transaction, base: str | None, statuses: Collection[Status], *, after: int, limit: int
+) -> list[QueuedOwner]:
+    """Return the owners of these statuses that can be retried, after this one. The index has one range per status."""
+    statement = queue.select_retryable_owners(queue.StatementFilters(base=base is not None))
+    values: dict[str, Any] = {"base": base, "after": after, "limit": limit}
+    found = [QueuedOwner(*row) for status in statuses for row in tx.run(statement, status=str(status), **values)]
+    return sorted(found)[:limit]
+
+
+def count_retryable_owners(tx: Transaction, base: str | None, statuses: Collection[Status]) -> tuple[int, int]:
+    """Return how many owners of these statuses can be retried, and the last of them."""
+    statement = queue.count_retryable_owners(queue.StatementFilters(base=base is not None))
+    counted = [tx.run(statement, base=base, status=str(status))[0] for status in statuses]
+    return sum(found for found, _ in counted), max(last for _, last in counted)
 
 
 def split_by_size(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:

@@ -23,18 +23,19 @@ from holdfast.engine.store.rows import (
 from holdfast.engine.store.transitions import StoreBase, make_storable
 from holdfast.engine.waiting import WaitContext, WaitReason, explain
 from holdfast.errors import BadRequest, UnknownJob, UnknownOwner
+from holdfast.paging import MAX_COUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from holdfast.db import Transaction
     from holdfast.engine.slot import Slot
 
 ACTIVE_JOB_STATES = frozenset({str(Status.QUEUED), str(Status.INDEXING), str(Status.DELETING)})
 ENDED_JOB_STATES = frozenset(map(str, Outcome))
-MAX_COUNT = 10_000  # limit for counting the jobs of a list
 LOOKBACK_EVENTS = 1000  # newest events that are searched for claims
 LARGEST_PAGE = 500
+OLDEST_JOBS = 1_000  # active jobs of each priority whose slots are searched for the one that has waited longest
 
 
 class QueueQueryStore(StoreBase):
@@ -71,18 +72,23 @@ class QueueQueryStore(StoreBase):
             return _add_progress(tx, [_listed_job_from_row(row) for row in rows])[0]
 
     def overview(self, base: str | None = None, window: timedelta = timedelta(days=1)) -> QueueOverview:
-        """Count active jobs, and jobs that ended within the window, of a base or of all bases."""
+        """Count active jobs, and jobs that ended within the window, of a base or of all bases.
+
+        If there are 10,000 active jobs or more, the numbers of active jobs are lower limits.
+        """
         if window <= timedelta():
             raise BadRequest("window_not_positive", window=window)
         scope = queue.StatementFilters(base=base is not None)
         with self.database.reading() as tx:
             pauses = [pause_from_row(row) for row in tx.run(sql.SELECT_PAUSES)]
+            ((jobs, *by_status),) = tx.run(queue.count_active(scope), base=base, limit=MAX_COUNT)
             return QueueOverview(
                 now=tx.run(sql.SELECT_NOW)[0][0],
                 window=window,
-                active=dict(tx.run(queue.count_active_by_state(scope), base=base)),
+                active=_count_by_state(jobs, *by_status),
+                active_is_exact=jobs < MAX_COUNT,
                 ended=dict(tx.run(queue.count_ended_by_outcome(scope), base=base, window=micros(window))),
-                oldest_queued=tx.run(queue.select_oldest_queued(scope), base=base)[0][0],
+                oldest_queued=tx.run(queue.select_oldest_queued(scope), base=base, limit=OLDEST_JOBS)[0][0],
                 pauses=[pause for pause in pauses if pause.active],
             )
 
@@ -118,6 +124,13 @@ class QueueQueryStore(StoreBase):
         """Count refused requests by base, requester and reason, the most frequent first."""
         statement = queue.COUNT_REFUSALS if base is None else queue.COUNT_REFUSALS_OF_BASE
         return [RefusalCount(*row) for row in self._read(statement, **_make_base_param(base))]
+
+    def count_all_refusals(self, bases: Iterable[str]) -> int:
+        """Count refused requests of these bases, up to `MAX_COUNT`."""
+        with self.database.reading() as tx:
+            found = tx.run(queue.COUNT_ALL_REFUSALS, [[make_storable(base)] for base in bases], limit=MAX_COUNT)
+        numbers: list[int] = [number for (number,) in found]  # SQLite divides a batch
+        return min(MAX_COUNT, sum(numbers))
 
     def explain(self, base: str, owner: str) -> list[WaitReason]:
         """Explain, for each slot of an owner that is not at rest, what it is doing or waiting for."""
@@ -212,11 +225,23 @@ class _JobQuery:
         return self._scope if self._states[active] == every else self._scope._replace(states=self._states[active])
 
 
+def _count_by_state(jobs: int, queued: int, indexing: int, deleting: int) -> dict[str, int]:
+    """Return the number of active jobs by state. Jobs that only remove slots are the rest, if all jobs are counted."""
+    if jobs < MAX_COUNT:
+        deleting = jobs - queued - indexing
+    counts = {Status.QUEUED: queued, Status.INDEXING: indexing, Status.DELETING: deleting}
+    return {str(state): number for state, number in counts.items() if number}
+
+
 def _listed_job_from_row(row: Any) -> ListedJob:
-    """Return a job with its state: the outcome, or the status of its owner."""
+    """Return a job with its state: the outcome, or the status of its owner.
+
+    If the owner of an active job is neither queued nor indexing, the job only removes slots.
+    """
     *columns, status = row
     job = job_from_row(columns)
-    return ListedJob(job=job, state=str(job.outcome or status))
+    active = status if status in (Status.QUEUED, Status.INDEXING) else Status.DELETING
+    return ListedJob(job=job, state=str(job.outcome or active))
 
 
 def _add_progress(tx: Transaction, listed: Sequence[ListedJob]) -> list[ListedJob]:
@@ -263,6 +288,7 @@ def _count_ahead(tx: Transaction, slot: Slot) -> int:
         "priority": slot.priority,
         "queued_at": slot.queued_at,
         "slot": slot.id,
+        "limit": MAX_COUNT,
     }
     count: int = tx.run(queue.COUNT_SLOTS_AHEAD, **values)[0][0]
     return count

@@ -10,13 +10,15 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import and_, case, delete, func, insert, literal_column, not_, or_, select, update
+from sqlalchemy import and_, case, delete, func, insert, literal_column, not_, or_, select, union_all, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.db import LIMIT, NOW, batch, int_param, is_one_of, text_literal, text_param
 from holdfast.engine.queue import WHOLE_QUEUE
-from holdfast.engine.states import Operation, SlotState, Status
+from holdfast.engine.states import Operation, Outcome, SlotState, Status
 from holdfast.engine.store.tables import (
+    ACTIVE_STATUSES,
+    LOWEST_PRIORITY,
     RETRYABLE_STATUSES,
     duplicates,
     events,
@@ -117,6 +119,9 @@ COUNT_REFUSALS = (
     .order_by(func.count().desc(), *_refusal_group)
 )
 COUNT_REFUSALS_OF_BASE = COUNT_REFUSALS.where(duplicates.c.base == _base)
+_row = batch(base=str)
+_of_bases = select(duplicates.c.id).where(duplicates.c.base.in_(select(_row.c.base))).limit(LIMIT)
+COUNT_ALL_REFUSALS = select(func.count()).select_from(_of_bases.subquery())  # up to the limit
 
 _some_owners = batch(owner=str)
 _named_owners = select(owners.c.id).where(owners.c.base == _base, owners.c.owner.in_(select(_some_owners.c.owner)))
@@ -139,8 +144,17 @@ class StatementFilters(NamedTuple):
         if self.requester:
             conditions.append(of.c.requester == text_param("requester"))
         if self.states is not None:
-            conditions.append(is_one_of(state, self.states))
+            conditions += _has_state(state, self.states)
         return conditions
+
+
+def _has_state(state: ColumnElement[str], states: frozenset[str]) -> list[Condition]:
+    """Match states, with the conditions of partial indexes."""
+    if state is jobs.c.outcome and Outcome.SUCCESS not in states:
+        return [is_one_of(state, states), state != text_literal(Outcome.SUCCESS)]
+    if state is _state and Status.DELETING not in states:
+        return [is_one_of(owners.c.status, states), is_one_of(owners.c.status, ACTIVE_STATUSES)]
+    return [is_one_of(state, states)]
 
 
 _active = jobs.c.outcome.is_(None)
@@ -155,18 +169,24 @@ def _make_cancellable_conditions(scope: StatementFilters) -> list[Condition]:
 
 @cache
 def select_cancellable_jobs(scope: StatementFilters) -> Any:
-    """Select jobs that existed at `began`, with their number of open slots."""
+    """Select jobs that existed at `began`, by owner, with their number of open slots."""
     return (
-        select(jobs.c.id, jobs.c.open)
-        .where(*_make_cancellable_conditions(scope), jobs.c.created_at <= int_param("began"))
-        .order_by(jobs.c.priority, jobs.c.created_at, jobs.c.id)
+        select(jobs.c.owner_id, jobs.c.open, jobs.c.base, jobs.c.owner, jobs.c.id)
+        .where(
+            *_make_cancellable_conditions(scope),
+            jobs.c.created_at <= int_param("began"),
+            jobs.c.owner_id > int_param("after"),
+        )
+        .order_by(jobs.c.owner_id)
         .limit(LIMIT)
     )
 
 
 @cache
 def count_cancellable_jobs(scope: StatementFilters) -> Any:
-    return select(func.count()).select_from(jobs).where(*_make_cancellable_conditions(scope))
+    """Count jobs, and return the last owner of one."""
+    read = select(func.count(), func.coalesce(func.max(jobs.c.owner_id), literal_column("0")))
+    return read.where(*_make_cancellable_conditions(scope))
 
 
 def _make_retryable_conditions(scope: StatementFilters) -> list[Condition]:
@@ -188,13 +208,20 @@ def select_retryable_owners(scope: StatementFilters) -> Any:
 
 @cache
 def count_retryable_owners(scope: StatementFilters) -> Any:
-    return select(func.count()).select_from(owners).where(*_make_retryable_conditions(scope))
+    """Count owners of one status, and return the last of them."""
+    read = select(func.count(), func.coalesce(func.max(owners.c.id), literal_column("0")))
+    return read.where(*_make_retryable_conditions(scope))
 
 
+_queue_order = (jobs.c.priority, jobs.c.created_at, jobs.c.id)
 # If the owner of an active job is neither queued nor indexing, the job only removes slots.
 _building = is_one_of(owners.c.status, (Status.QUEUED, Status.INDEXING))
 _state = case((_building, owners.c.status), else_=text_literal(Status.DELETING))
-_listed = select(*jobs.c, _state).select_from(jobs.outerjoin(owners, owners.c.id == jobs.c.owner_id))
+# A subquery, not a join: for a page far behind, PostgreSQL would answer a join by reading all owners.
+_other = owners.alias("other")
+_status = select(_other.c.status).where(_other.c.id == jobs.c.owner_id).scalar_subquery()
+_listed = select(*jobs.c, _status)  # see `_listed_job_from_row`
+_with_owner = jobs.outerjoin(owners, owners.c.id == jobs.c.owner_id)
 _ended = jobs.c.finished_at.is_not(None)
 SELECT_LISTED_JOB = _listed.where(jobs.c.id == text_param("job"))
 
@@ -211,8 +238,8 @@ def select_active_jobs(scope: StatementFilters, *, after: bool) -> Any:
                 (jobs.c.id, text_param("id")),
             )
         )
-    order = (jobs.c.priority, jobs.c.created_at, jobs.c.id)
-    return _listed.where(*conditions).order_by(*order).limit(LIMIT).offset(int_param("offset"))
+    read = _listed if scope.states is None else _listed.select_from(_with_owner)
+    return read.where(*conditions).order_by(*_queue_order).limit(LIMIT).offset(int_param("offset"))
 
 
 @cache
@@ -230,18 +257,28 @@ def select_ended_jobs(scope: StatementFilters, *, after: bool) -> Any:
 def count_jobs(scope: StatementFilters, *, active: bool) -> Any:
     """Count jobs up to the limit."""
     state = _state if active else jobs.c.outcome
-    some = _listed.with_only_columns(jobs.c.id).where(_active if active else _ended, *scope.conditions(jobs, state))
-    return select(func.count()).select_from(some.limit(LIMIT).subquery())
+    order = _queue_order if active else (jobs.c.finished_at, jobs.c.id)  # of an index
+    some = select(jobs.c.id).where(_active if active else _ended, *scope.conditions(jobs, state))
+    if active and scope.states is not None:
+        some = some.select_from(_with_owner)  # without it, an index alone is read
+    return select(func.count()).select_from(some.order_by(*order).limit(LIMIT).subquery())
 
 
 @cache
-def count_active_by_state(scope: StatementFilters) -> Any:
-    return (
-        select(_state, func.count())
-        .select_from(jobs.join(owners, owners.c.id == jobs.c.owner_id))
-        .where(_active, *scope.conditions(jobs, _state))
-        .group_by(_state)
-    )
+def count_active(scope: StatementFilters) -> Any:
+    """Count active jobs, and owners with each active status, each up to the limit.
+
+    An owner that is queued or indexing has one active job. Without a join PostgreSQL reads only indexes.
+    """
+    of_base = [jobs.c.base == _base] if scope.base else []
+    first = select(jobs.c.id).where(_active, *of_base).order_by(*_queue_order).limit(LIMIT)
+    numbers = [select(func.count()).select_from(first.subquery()).scalar_subquery()]
+    of_base = [owners.c.base == _base] if scope.base else []
+    for status in ACTIVE_STATUSES:
+        with_status = [owners.c.status == text_literal(status), is_one_of(owners.c.status, ACTIVE_STATUSES)]
+        some = select(owners.c.id).where(*with_status, *of_base).order_by(owners.c.base, owners.c.id).limit(LIMIT)
+        numbers.append(select(func.count()).select_from(some.subquery()).scalar_subquery())
+    return select(*numbers)
 
 
 @cache
@@ -267,12 +304,16 @@ def count_ended_by_time(scope: StatementFilters) -> Any:
 
 @cache
 def select_oldest_queued(scope: StatementFilters) -> Any:
-    """Select when the slot that has waited longest was queued."""
-    return (
-        select(func.min(slots.c.queued_at))
-        .select_from(slots.join(owners, owners.c.id == slots.c.owner_id))
-        .where(slots.c.state == text_literal(SlotState.QUEUED), *scope.conditions(owners, owners.c.status))
-    )
+    """Select when the slot that has waited longest was queued, of the oldest jobs of each priority up to the limit."""
+    oldest = []
+    for priority in range(LOWEST_PRIORITY + 1):
+        of_priority = [_active, jobs.c.priority == literal_column(str(priority)), *scope.conditions(jobs, _state)]
+        read = select(jobs.c.owner_id).where(*of_priority).order_by(jobs.c.created_at, jobs.c.id).limit(LIMIT)
+        oldest.append(select(read.subquery().c.owner_id))
+    found = union_all(*oldest).subquery("oldest")
+    queued = and_(slots.c.owner_id == found.c.owner_id, slots.c.state == text_literal(SlotState.QUEUED))
+    waits_since = select(func.min(slots.c.queued_at)).where(queued).correlate(found).scalar_subquery()
+    return select(func.min(waits_since)).select_from(found)
 
 
 # holders of live leases
@@ -304,16 +345,21 @@ def _sorts_after(*columns: tuple[ColumnElement[Any], ColumnElement[Any]]) -> Con
     return and_(column >= value, or_(column > value, _sorts_after(*others)))
 
 
-COUNT_SLOTS_AHEAD = select(func.count()).where(
-    slots.c.state == text_literal(SlotState.QUEUED),
-    slots.c.kind == text_param("kind"),
-    slots.c.priority <= int_param("priority"),
-    or_(
-        slots.c.priority < int_param("priority"),
-        slots.c.queued_at < int_param("queued_at"),
-        and_(slots.c.queued_at == int_param("queued_at"), slots.c.id < int_param("slot")),
-    ),
+_before = (
+    select(slots.c.id)
+    .where(
+        slots.c.state == text_literal(SlotState.QUEUED),
+        slots.c.kind == text_param("kind"),
+        slots.c.priority <= int_param("priority"),
+        or_(
+            slots.c.priority < int_param("priority"),
+            slots.c.queued_at < int_param("queued_at"),
+            and_(slots.c.queued_at == int_param("queued_at"), slots.c.id < int_param("slot")),
+        ),
+    )
+    .limit(LIMIT)
 )
+COUNT_SLOTS_AHEAD = select(func.count()).select_from(_before.subquery())  # up to the limit
 COUNT_HOLDERS_BY_KIND = (
     select(slots.c.kind, func.count(slots.c.holder.distinct()))
     .where(slots.c.holder.is_not(None), slots.c.until > NOW)

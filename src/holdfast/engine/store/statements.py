@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     ColumnElement,
+    Text,
     and_,
     case,
+    column,
     delete,
+    exists,
     func,
     insert,
     literal_column,
     not_,
     or_,
     select,
+    table,
     update,
 )
 
 from holdfast.db import LIMIT, NOW, XID, batch, greatest, int_param, is_one_of, least, text_literal, text_param
-from holdfast.engine.queue import WHOLE_QUEUE
+from holdfast.engine.queue import BULK, WHOLE_QUEUE
 from holdfast.engine.states import SlotState
 from holdfast.engine.store.tables import (
     TIMED_STATES,
@@ -76,13 +80,13 @@ BASE_OF_SLOT = select(_slot_owner.c.base).where(_slot_owner.c.id == slots.c.owne
 
 
 def paused(base: ColumnElement[str], *more: Condition) -> Condition:
-    """Match while a pause prevents claims in this base or in the whole queue."""
+    """Match slots of this base that a pause holds back. Work that only makes requests ignores pauses."""
     concerns = and_(
         pauses.c.resumed_at.is_(None),
         or_(pauses.c.base == text_literal(WHOLE_QUEUE), pauses.c.base == base),
         *more,
     )
-    return select(pauses.c.base).where(concerns).exists()
+    return and_(slots.c.kind != text_literal(BULK), select(pauses.c.base).where(concerns).exists())
 
 
 def unpaused(base: ColumnElement[str]) -> Condition:
@@ -90,12 +94,18 @@ def unpaused(base: ColumnElement[str]) -> Condition:
     return or_(_state_in(S.DELETING), not_(paused(base)))
 
 
+SCHEMA_VERSION = table("holdfast_version", column("version_num", Text()))  # Alembic writes it
+SELECT_SCHEMA_VERSION = select(SCHEMA_VERSION.c.version_num)
+
+
 def claimable(row: FromClause) -> Condition:
     """Match a slot that may be claimed: this generation, a claimable state, due, free, attempts left, not paused.
 
-    `anyway` ignores pauses: adoption claims slots only to complete them.
+    `anyway` ignores pauses: adoption claims slots only to complete them. A worker that runs while a newer version
+    upgrades the database claims nothing afterwards, because `schema` is the version that it knows.
     """
     return and_(
+        SELECT_SCHEMA_VERSION.scalar_subquery() == text_param("schema"),
         slots.c.id == row.c.slot,
         slots.c.wanted == row.c.generation,
         _state_in(S.QUEUED, S.WAITING, S.RUNNING, S.DELETING),
@@ -502,16 +512,18 @@ _row = batch(holder=str)
 SELECT_SLOTS_HELD_BY = _slots_where(slots.c.holder.in_(select(_row.c.holder)), slots.c.holder.is_not(None)).limit(LIMIT)
 
 _free = or_(slots.c.until.is_(None), slots.c.until <= NOW)
+_unrung = and_(
+    _state_in(S.QUEUED),
+    _free,
+    or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - int_param("ring_again")),
+    not_(paused(owners.c.base)),
+)
 SELECT_UNRUNG_SLOTS = (
-    _slots_where(
-        _state_in(S.QUEUED),
-        _kind,
-        _free,
-        or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - int_param("ring_again")),
-        not_(paused(owners.c.base)),
-    )
-    .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
-    .limit(LIMIT)
+    _slots_where(_kind, _unrung).order_by(slots.c.priority, slots.c.queued_at, slots.c.id).limit(LIMIT)
+)
+_row = batch(kind=str)
+SELECT_UNRUNG_KINDS = select(_row.c.kind).where(
+    exists(select(slots.c.id).select_from(_with_owner).where(slots.c.kind == _row.c.kind, _unrung))
 )
 COUNT_RUNG_SLOTS = select(func.count()).where(
     slots.c.rung_at.is_not(None),
@@ -555,6 +567,7 @@ _owner_is = and_(owners.c.base == text_param("base"), owners.c.owner == text_par
 SELECT_OWNER = select(owners).where(_owner_is)
 SELECT_SLOTS_OF_OWNER = _slots_where(_owner_is).order_by(slots.c.id)
 SELECT_JOB = select(jobs).where(jobs.c.id == text_param("job"))
+WRITE_PAYLOAD = update(jobs).values(payload=text_param("payload")).where(jobs.c.id == text_param("job"))
 SELECT_JOBS_OF_OWNER = (
     select(jobs).where(jobs.c.owner_id == int_param("owner_id")).order_by(jobs.c.generation.desc()).limit(LIMIT)
 )

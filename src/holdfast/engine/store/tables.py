@@ -26,7 +26,9 @@ from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, SlotState,
 TIMED_STATES = (SlotState.RUNNING, SlotState.WAITING, SlotState.DELETING)
 IS_QUEUED = "state = 'queued'"
 IS_TIMED = make_in_condition("state", TIMED_STATES)
+LOWEST_PRIORITY = 9  # 0 is the highest
 RETRYABLE_STATUSES = (Status.FAILED, Status.DEGRADED)
+ACTIVE_STATUSES = (Status.QUEUED, Status.INDEXING, Status.DELETING)
 
 owners = Table(
     "owners",
@@ -41,6 +43,7 @@ owners = Table(
     UniqueConstraint("base", "owner"),
     CheckConstraint("generation >= 0", name="generation"),
     CheckConstraint(make_in_condition("status", Status), name="status"),
+    Index("owners_active", "status", "base", "id", **partial_index(make_in_condition("status", ACTIVE_STATUSES))),
     Index("owners_broken", "status", "id", **partial_index(make_in_condition("status", RETRYABLE_STATUSES))),
     sqlite_autoincrement=True,
 )
@@ -79,7 +82,7 @@ slots = Table(
     UniqueConstraint("owner_id", "kind"),
     CheckConstraint("0 <= built AND built <= wanted", name="generations"),
     CheckConstraint(make_in_condition("state", SlotState), name="state"),
-    CheckConstraint("priority BETWEEN 0 AND 9", name="priority"),
+    CheckConstraint(f"priority BETWEEN 0 AND {LOWEST_PRIORITY}", name="priority"),
     CheckConstraint("attempts >= 0", name="attempts"),
     CheckConstraint("missing >= 0", name="missing"),
     CheckConstraint("(holder IS NULL) = (until IS NULL)", name="lease"),
@@ -128,7 +131,9 @@ jobs = Table(
     Index("jobs_finished", "finished_at", **partial_index("finished_at IS NOT NULL")),
     Index("jobs_untold", "base", "finished_at", **partial_index("untold = 1")),
     Index("jobs_queue", "priority", "created_at", "id", **partial_index("outcome IS NULL")),
+    Index("jobs_queue_of_base", "base", "priority", "created_at", "id", **partial_index("outcome IS NULL")),
     Index("jobs_ended", "base", "finished_at", "id", **partial_index("finished_at IS NOT NULL")),
+    Index("jobs_unsuccessful", "outcome", "finished_at", "id", "base", **partial_index("outcome <> 'success'")),
 )
 
 pauses = Table(

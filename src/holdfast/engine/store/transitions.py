@@ -195,6 +195,11 @@ def require_held(tx: Transaction, ticket: Ticket) -> None:
         raise StaleLease("written", [ticket])
 
 
+def write_payload(tx: Transaction, ticket: Ticket, payload: str) -> None:
+    """Replace the payload of the job of a ticket. The caller has checked in this transaction that the slot is held."""
+    tx.run(sql.WRITE_PAYLOAD, job=ticket.job, payload=payload)
+
+
 def lock_and_check_held(tx: Transaction, ticket: Ticket) -> bool:
     """Lock the owner, and return whether the ticket still holds its slot."""
     tx.lock_owners([ticket.owner])

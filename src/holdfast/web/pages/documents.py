@@ -36,6 +36,7 @@ def documents_page(
     parent: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
     size: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> HTMLResponse:
     service = context.service
     deleting = status == Status.DELETING
@@ -46,10 +47,19 @@ def documents_page(
         kinds=[kind] if kind else None,
         text=text or None,
         deleting=deleting,
-        page=page,
+        cursor=cursor,
+        page=1 if cursor else page,  # behind the pages with numbers, `page` is only shown
         size=size,
     )
-    asked = {"status": status, "kind": kind, "text": text, "parent": parent, "page": page, "size": size}
+    asked = {
+        "status": status,
+        "kind": kind,
+        "text": text,
+        "parent": parent,
+        "page": page,
+        "size": size,
+        "cursor": cursor,
+    }
     return context.render(
         "documents.html",
         base=service.bases.get(base),

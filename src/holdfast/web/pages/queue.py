@@ -37,13 +37,20 @@ def queue_page(
     context: CurrentPage,
     base: Annotated[str, Query(max_length=200)] = "",
     state: Status | Outcome | Literal[""] = "",
-    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> HTMLResponse:
     service, shown_base = context.service, context.resolve_base(base)
-    found = service.jobs.list(shown_base, states=[state] if state else None, page=page, size=PAGE_SIZE)
+    found = service.jobs.list(
+        shown_base,
+        states=[state] if state else None,
+        cursor=cursor,
+        page=1 if cursor else page,  # behind the pages with numbers, `page` is only shown
+        size=PAGE_SIZE,
+    )
     jobs = replace(found, items=[_add_waiting_reasons(service, one) for one in found.items])
     queue = service.jobs.overview(shown_base)
-    asked = {"base": shown_base or "", "state": state, "page": page, "size": PAGE_SIZE}
+    asked = {"base": shown_base or "", "state": state, "page": page, "size": PAGE_SIZE, "cursor": cursor}
     return context.render(
         "queue.html",
         found=jobs,

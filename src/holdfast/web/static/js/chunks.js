@@ -34,7 +34,7 @@ export class ChunkList {
     this.list.replaceChildren(...items.map((one) => this.row(one)));
     byId("no-chunks").hidden = items.length > 0;
     if (items.length) byId("reader").hidden = false;
-    paintPager(this.position, total);
+    paintPager(this.position, { items, total });
   }
 
   /** @param {DocumentChunk} one */

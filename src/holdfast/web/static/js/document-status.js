@@ -1,7 +1,7 @@
 // The status of a document and its reasons, in the same sentences as document.html.
 
 import { byId, cloneTemplate, el, field, pageData, setText } from "./html.js";
-import { explainProblem, formatDate, formatNumber, indexName, localise, t } from "./i18n.js";
+import { explainProblem, formatDate, formatNumber, formatTotal, indexName, localise, t } from "./i18n.js";
 import { UNSETTLED_STATUSES, paintProgress, paintStatus } from "./status.js";
 
 /** The top of the page shows errors of these states, and no other part of it does. */
@@ -19,7 +19,7 @@ export function describeStatus(doc) {
   /** @type {string[]} */
   const sentences = [];
   if (doc.status === "deleting") sentences.push(t("disabled.deleting"));
-  if (doc.status === "queued" && !pageData.paused) sentences.push(doc.queue_position ? t("document.behind", { count: formatNumber(doc.queue_position) }) : t("document.next"));
+  if (doc.status === "queued" && !pageData.paused) sentences.push(doc.queue_position ? t("document.behind", { count: formatTotal(doc.queue_position) }) : t("document.next"));
   for (const [state, key] of [["running", "document.building"], ["blocked", "document.blocked"], ["cancelled", "document.cancelled"]]) {
     const kinds = doc.indexes.filter((one) => one.state === state && !(state === "cancelled" && one.built)).map((one) => indexName(one.kind));
     if (kinds.length) sentences.push(t(key, { indexes: kinds.join(t("list.separator")) }));

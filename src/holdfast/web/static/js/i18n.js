@@ -75,6 +75,11 @@ const spans = new Intl.RelativeTimeFormat(locale, { numeric: "auto", style: "sho
 /** @param {number} value */
 export const formatNumber = (value) => numbers.format(value);
 
+export const MAX_COUNT = 10_000; // the server counts no further, see paging.py
+
+/** Format a count that may be a lower limit: "10,000+". @param {number} value */
+export const formatTotal = (value, exact = value < MAX_COUNT) => formatNumber(value) + (exact ? "" : "+");
+
 /** @param {number} value */
 export const formatPercent = (value) => shares.format(value);
 
@@ -140,7 +145,7 @@ export function localiseTimes(within) {
  */
 export function localise(within) {
   localiseTimes(within);
-  for (const one of within.querySelectorAll("data.size")) one.textContent = formatSize(Number(one.getAttribute("value")));
+  for (const one of within.querySelectorAll("data.size")) one.textContent = one.getAttribute("value") ? formatSize(Number(one.getAttribute("value"))) : "–";
   for (const one of within.querySelectorAll("data.span")) one.textContent = formatDuration(Number(one.getAttribute("value")));
   for (const one of within.querySelectorAll("data.count")) one.textContent = formatNumber(Number(one.getAttribute("value")));
 }

@@ -59,7 +59,7 @@ export class JobRows extends KeyedRows {
   make(job) {
     const row = super.make(job);
     row.id = `job-${job.id}`;
-    setText(row, "operation", t(`operation.${job.operation}`));
+    setText(row, "operation", t(`operation.${job.bulk?.action ?? job.operation}`));
     setText(row, "requester", job.requester || t("queue.this_machine"));
     setContent(row, "base", job.base ? el("a", { href: `/queue?base=${encodeURIComponent(job.base)}` }, job.base) : t("queue.gone_base"));
     return row;

@@ -34,9 +34,13 @@ const rowControls = (row) => [...row.querySelectorAll(/** @type {"a"} */ (".acts
  * Set a number; `localise` formats it.
  * @param {Element} row
  * @param {string} name
- * @param {number} value
+ * @param {number | null} value null: it is unknown
+ * @param {boolean} [more] there are at least so many
  */
-export const setCount = (row, name, value) => field(row, name)?.setAttribute("value", String(value));
+export function setCount(row, name, value, more = false) {
+  field(row, name)?.setAttribute("value", String(value ?? ""));
+  field(row, name)?.toggleAttribute("data-more", more);
+}
 
 /**
  * Set a time, or a text if there is none.

@@ -20,15 +20,17 @@ interface Job {
   id: string; base: string; document: number | null; name: string; subject: string; operation: string; cause: string; requester: string; priority: number;
   state: string; outcome: string | null; generation: number; created_at: string; finished_at: string | null;
   results: Record<string, { state: string; missing: number; error?: string }>; progress: Progress | null; waiting_for: Problem[];
+  bulk: { action: string; found: number; done: number; total: number; answers: Record<string, number> } | null;
 }
-interface QueueStats { active: Record<string, number>; ended: Record<string, number>; paused: boolean; paused_bases: string[] }
+interface QueueStats { active: Record<string, number>; active_is_exact: boolean; ended: Record<string, number>; paused: boolean; paused_bases: string[] }
 interface Delivery {
   id: number; webhook: number; event: string; message: string; type: string; state: string; attempts: number; status: number | null; reason: string | null;
   created_at: string; tried_at: string | null; next_at: string | null; ended_at: string | null;
 }
-interface Page<T> { items: T[]; next_cursor: string | null; total: number | null }
+interface Page<T> { items: T[]; next_cursor: string | null; total: number | null; total_is_exact: boolean }
 interface Reply { verdict: string; reason: string; message: string; name: string; document: number | null; job: string | null; status: Status; generation: number | null }
 interface Replies { replies: Reply[] }
+interface BulkSummary { found: number; accepted: number; answers: Record<string, number>; dry_run: boolean; jobs: string[] }
 interface HoldfastEvent { id: string; type: string; at: string; base: number | null; document: number | null; owner: string; kind: string | null; job: string | null; generation: number | null; data: Record<string, any> }
 interface DocumentChunk { document: number; chunk: number; generation: number; ordinal: number; start: number; end: number; tokens: number; headings: string[]; text: string }
 interface MissingChunk { index: string; chunk: number; ordinal: number; start: number; end: number; text: string; problem: Problem }

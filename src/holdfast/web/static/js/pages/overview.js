@@ -4,7 +4,7 @@ import { basePath, get, latest, nullIfMissing, post } from "../api.js";
 import { drawBars, drawLine } from "../charts.js";
 import { openDialog, tryOrNotify } from "../dialog.js";
 import { byId, el, field, pageData, svg } from "../html.js";
-import { formatAgo, formatDate, formatNumber, formatPercent, locale, localise, t } from "../i18n.js";
+import { MAX_COUNT, formatAgo, formatDate, formatNumber, formatPercent, formatTotal, locale, localise, t } from "../i18n.js";
 import { resume } from "../pause.js";
 import { coalesced, followEvents } from "../stream.js";
 
@@ -33,8 +33,13 @@ let series = pageData.overview.series;
 
 /** @param {any} found */
 function paint(found) {
+  const more = new Set(found.documents.more.map((/** @type {string} */ status) => `documents.by_status.${status}`));
+  if (!found.queue.active_is_exact) more.add("queue.active.queued");
+  if (found.duplicates >= MAX_COUNT) more.add("duplicates");
   for (const part of document.querySelectorAll("[data-number]")) {
-    writeNumber(/** @type {HTMLElement} */ (part), valueAt(found, part.getAttribute("data-number") ?? ""));
+    const path = part.getAttribute("data-number") ?? "";
+    writeNumber(/** @type {HTMLElement} */ (part), valueAt(found, path));
+    part.toggleAttribute("data-more", more.has(path));
   }
   paintOldest(found.queue.oldest_queued);
   paintPause(found.queue);
@@ -115,10 +120,11 @@ function paintBase(base, counts) {
     const state = part.getAttribute("data-state");
     const count = state ? (counts.by_status[state] ?? 0) : counts.documents;
     writeNumber(part, count);
+    part.toggleAttribute("data-more", state ? counts.more.includes(state) : counts.more.length > 0);
     if (!state) continue;
     part.closest("td")?.toggleAttribute("data-none", !count);
-    part.closest("a")?.setAttribute("aria-label", `${base}, ${t(`status.${state}`)}: ${formatNumber(count)}`);
-    const share = (100 * count) / Math.max(1, counts.documents);
+    part.closest("a")?.setAttribute("aria-label", `${base}, ${t(`status.${state}`)}: ${formatTotal(count, !counts.more.includes(state))}`);
+    const share = counts.more.length ? 0 : (100 * count) / Math.max(1, counts.documents); // shares of limited counts would be wrong
     if (share) stack.push(svg("rect", { "data-status": state, x, y: 0, width: share, height: 6 }));
     x += share;
   }

@@ -26,7 +26,7 @@ let shown = [];
 async function load() {
   if (priorities.dragged) return scheduleLoad();
   const signal = listing();
-  const found = await tryOrNotify(() => Promise.all([get("/jobs", { base, state: asked.state, page: asked.page, page_size: asked.size }, signal), get("/jobs/overview", { base }, signal)]));
+  const found = await tryOrNotify(() => Promise.all([get("/jobs", { base, state: asked.state, ...(asked.cursor ? { cursor: asked.cursor } : { page: asked.page }), page_size: asked.size }, signal), get("/jobs/overview", { base }, signal)]));
   if (!found || signal.aborted || priorities.dragged) return;
   /** @type {[Page<Job>, QueueStats]} */
   const [page, queue] = found;
@@ -34,7 +34,7 @@ async function load() {
   if (!page.items.length && total && asked.page > 1) return showPage(Math.max(1, Math.ceil(total / asked.size)));
   rows.queue = queue;
   showJobs(page.items);
-  paintPager(asked, total);
+  paintPager(asked, page);
   paintQueue();
   loadWaitingReasons();
 }
@@ -91,10 +91,10 @@ addEventListener("scrollend", loadWaitingReasons);
 
 pollWhile(() => [...rows.items.values()].some((job) => !job.outcome), scheduleLoad);
 
-/** @param {number} page */
-function showPage(page) {
-  asked.page = page;
-  history.replaceState(null, "", location.pathname + encodeQuery({ base, state: asked.state, page: page > 1 ? page : "" }));
+/** @param {number} page @param {string} [cursor] */
+function showPage(page, cursor = "") {
+  Object.assign(asked, { page, cursor });
+  history.replaceState(null, "", location.pathname + encodeQuery({ base, state: asked.state, page: page > 1 ? page : "", cursor }));
   load();
 }
 
@@ -131,11 +131,13 @@ const button = (name, text, used, { danger = false, reason = refused } = {}) =>
   el("button", { type: "button", class: danger ? "danger" : null, "aria-disabled": reason ? "true" : null, title: reason, onclick: () => reason ?? used() }, icon(name), text);
 
 function paintQueue() {
-  const { paused, paused_bases: bases, active, ended } = rows.queue;
+  const { paused, paused_bases: bases, active, active_is_exact: exact, ended } = rows.queue;
   for (const tab of byId("states").children) {
     const part = tab.querySelector("data");
     const state = tab.getAttribute("data-state") ?? "";
-    if (part) part.textContent = formatNumber((active[state] ?? 0) + (ended[state] ?? 0));
+    if (!part) continue;
+    part.textContent = formatNumber((active[state] ?? 0) + (ended[state] ?? 0));
+    part.toggleAttribute("data-more", !exact && Boolean(active[state]));
   }
   const banner = byId("paused");
   banner.hidden = !paused && !bases.length;
@@ -171,11 +173,13 @@ async function runOnAll(what) {
   const count = formatNumber(counted.found);
   const question = what === "retry" ? t("queue.retry_all", { count }) : base ? t("queue.stop_base", { count, base }) : t("queue.stop_all", { count });
   if (!(await askConfirmation(question, t(what === "cancel" ? "queue.stop" : "queue.retry_failed"), what === "cancel" ? { danger: true, no: t("queue.keep") } : {}))) return;
+  /** @type {BulkSummary | undefined} */
   const answer = await tryOrNotify(() => post(`/jobs:${what}`, { base }));
-  if (answer) showNotice(t("queue.done_many", { accepted: formatNumber(answer.accepted), found: formatNumber(answer.found) }));
+  if (answer) showNotice(t(answer.jobs.length ? "queue.started_many" : "queue.done_many", { accepted: formatNumber(answer.accepted), found: formatNumber(answer.found) }));
   load();
 }
 
 showJobs(pageData.jobs.items);
+paintPager(asked, pageData.jobs);
 paintQueue();
 openJobFromHash();

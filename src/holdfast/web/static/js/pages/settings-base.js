@@ -1,10 +1,10 @@
 // One base: its settings, the progress of their rollout, and actions on the whole base.
 
 import { basePath, get, post, request } from "../api.js";
-import { showNotice } from "../dialog.js";
+import { showNotice, tryOrNotify } from "../dialog.js";
 import { checkedValues, confirmByName, errorOf, labelledField, openForm } from "../forms.js";
 import { byId, el, pageData } from "../html.js";
-import { explainProblem, formatNumber, t } from "../i18n.js";
+import { explainProblem, formatNumber, formatTotal, t } from "../i18n.js";
 import { coalesced, followEvents } from "../stream.js";
 
 const NUMBERS = ["chunk_size", "chunk_overlap", "budget_tokens", "jobs_per_day"];
@@ -66,7 +66,6 @@ async function save() {
   const why = await errorOf(async () => {
     base = await request("PATCH", basePath(name), { body: given });
     counts = await loadCounts();
-    following = true; // the rollout may have ended already, while documents are still queued
   });
   saved.classList.toggle("trouble", Boolean(why));
   saved.textContent = why || t("settings.saved");
@@ -76,30 +75,21 @@ async function save() {
 }
 
 function paint() {
-  const left = (counts.by_status.queued ?? 0) + (counts.by_status.indexing ?? 0);
   const rollout = base.rollout;
-  following ||= rollout !== null;
-  following &&= rollout !== null || left > 0;
-  byId("rollout").hidden = !following;
-  const asked = rollout?.total && rollout.done < rollout.total;
-  byId("rollout-text").textContent = asked ? t("settings.rollout_asked", { done: formatNumber(rollout.done), total: formatNumber(rollout.total) }) : left ? t("settings.rollout_left", { left: formatNumber(left) }) : t("settings.rollout_meanwhile");
+  byId("rollout").hidden = !rollout;
+  byId("rollout-text").textContent = rollout?.total ? t("settings.rollout_done", { done: formatNumber(rollout.done), total: formatNumber(rollout.total) }) : t("settings.rollout_meanwhile");
   const bar = byId("rollout-bar");
-  if (counts.documents && (asked || left)) bar.value = asked ? rollout.done / rollout.total : 1 - left / counts.documents;
+  if (rollout?.total) bar.value = rollout.done / rollout.total;
   else bar.removeAttribute("value");
   const standing = byId("standing");
   standing.dataset.status = base.status;
   standing.textContent = t(`settings.base_${base.status}`);
   byId("documents").textContent = formatNumber(counts.documents);
+  byId("documents").toggleAttribute("data-more", counts.more.length > 0);
   paintReasons();
 }
 
-/**
- * Load the counts, always after the base: a rollout that has ended by then has queued all its documents, so that the
- * counts include them.
- */
 const loadCounts = () => get(`${basePath(name)}/counts`).catch(() => counts);
-
-let following = false; // from a change of settings until the last document is migrated
 
 async function refresh() {
   const before = base;
@@ -129,6 +119,12 @@ followEvents({
   reset: scheduleRefresh,
 });
 
+/** Cancel the rollout: updated documents stay updated, and the others keep their old indexes. */
+async function cancelRollout() {
+  await tryOrNotify(() => post(`/jobs/${encodeURIComponent(base.rollout_job)}:cancel`));
+  scheduleRefresh();
+}
+
 const BASE_ACTIONS = {
   rename: () => {
     const to = el("input", { type: "text", required: true, maxlength: 200, value: name, autofocus: true, autocomplete: "off" });
@@ -138,12 +134,14 @@ const BASE_ACTIONS = {
     });
   },
   clear: () =>
-    confirmByName(t("settings.clear"), t("settings.clear_sure", { name, count: formatNumber(counts.documents) }), name, async () => {
-      await post(`${basePath(name)}:clear`);
-      showNotice(t("settings.cleared", { name }));
+    confirmByName(t("settings.clear"), t("settings.clear_sure", { name, count: formatTotal(counts.documents, !counts.more.length) }), name, async () => {
+      /** @type {BulkSummary} */
+      const { jobs } = await post(`${basePath(name)}:clear`);
+      const link = jobs[0] ? { href: `/queue#job-${encodeURIComponent(jobs[0])}`, text: t("documents.bulk_show") } : undefined;
+      showNotice(t("settings.cleared", { name }), { link });
     }),
   delete: () =>
-    confirmByName(t("settings.delete"), t("settings.delete_sure", { name, count: formatNumber(counts.documents) }), name, async () => {
+    confirmByName(t("settings.delete"), t("settings.delete_sure", { name, count: formatTotal(counts.documents, !counts.more.length) }), name, async () => {
       await request("DELETE", basePath(name));
       location.replace("/settings?tab=bases");
     }),
@@ -152,6 +150,7 @@ const BASE_ACTIONS = {
 if (pageData.scope === "admin") {
   form.querySelector("fieldset").disabled = false;
   byId("saving").hidden = false;
+  byId("rollout").append(el("button", { type: "button", onclick: cancelRollout }, t("settings.rollout_cancel")));
   for (const [deed, run] of Object.entries(BASE_ACTIONS)) {
     const danger = deed === "rename" ? null : "danger";
     document.querySelector(`[data-deed="${deed}"]`)?.append(el("button", { type: "button", class: danger, onclick: run }, `${t(`settings.${deed}`)}…`));

@@ -9,7 +9,7 @@ import { KeyedTable, iconButton, setChip, setCount } from "../keyed-table.js";
 import { coalesced, followEvents } from "../stream.js";
 
 /** @typedef {{id: number, name: string, status: string, problem: Problem | null, settings: any}} Base */
-/** @typedef {{documents: number, bytes: number, by_status: Record<string, number>}} Counts */
+/** @typedef {{documents: number, bytes: number | null, by_status: Record<string, number>, more: string[]}} Counts */
 
 /** @param {string} name */
 const place = (name) => `/settings?base=${encodeURIComponent(name)}`;
@@ -22,9 +22,10 @@ const table = new KeyedTable((row, base) => {
   setChip(row, base.status, t(`settings.base_${base.status}`));
   setText(row, "indexes", base.settings.indexes.map(indexName).join(t("list.separator")));
   if (base.counts) {
-    setCount(row, "documents", base.counts.documents);
-    setCount(row, "moving", (base.counts.by_status.queued ?? 0) + (base.counts.by_status.indexing ?? 0));
-    setCount(row, "failed", base.counts.by_status.failed ?? 0);
+    const { by_status: counts, more } = base.counts;
+    setCount(row, "documents", base.counts.documents, more.length > 0);
+    setCount(row, "moving", (counts.queued ?? 0) + (counts.indexing ?? 0), more.includes("queued") || more.includes("indexing"));
+    setCount(row, "failed", counts.failed ?? 0, more.includes("failed"));
     setCount(row, "size", base.counts.bytes);
   }
   const repairable = pageData.scope === "admin" && base.problem && base.problem.code !== "being_restored";

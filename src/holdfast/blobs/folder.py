@@ -1,9 +1,4 @@
-"""Stores the bytes of documents. A blob is one file, named by its hash and a unique id, and is never written twice.
-
-A row references a blob only after its bytes are synced to the disk, and a file is removed only after its row. So a row
-never references a missing file. Two documents with equal bytes have two files, so removing one needs no reference
-count.
-"""
+"""Stores blobs in a folder: each blob is a file, synced to the disk before a row references it."""
 
 from __future__ import annotations
 
@@ -11,65 +6,57 @@ import hashlib
 import math
 import os
 import re
-import secrets
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from holdfast.blobs.base import (
+    BLOCK_BYTES,
+    NAME_PATTERN,
+    UNFINISHED_SUFFIX,
+    Blob,
+    StoredBlob,
+    check_name,
+    find_data_folder,
+    new_id,
+    parse_blob_id,
+)
 from holdfast.disk import IN_DATA_FOLDER, reporting_full_disk, sync_folder
-from holdfast.errors import BadRequest
+from holdfast.errors import BadSettings
 from holdfast.private_files import make_private_folder, open_private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
+    from typing import BinaryIO
 
-BLOCK_BYTES = 1 << 20
-UNFINISHED_SUFFIX = ".part"  # of a file that is being written
+    from holdfast.blobs.base import BlobLocation, ByteReader
+
 SHARD = 1  # leading characters of the hash that name a folder; a batch syncs each folder, so there are few
-ID_LENGTH = 16  # characters of the unique id at the end of a name
 SHARD_NAME = re.compile(rf"[0-9a-f]{{{SHARD}}}")
-NAME_PATTERN = re.compile(r"[0-9a-f]{64}-[0-9a-f]{16}")
 
 
-def new_id() -> str:
-    return secrets.token_hex(ID_LENGTH // 2)
-
-
-class ByteReader(Protocol):
-    def read(self, size: int, /) -> bytes:
-        """Read up to `size` bytes; empty at the end."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blob:
-    """A written and synced file."""
-
-    name: str
-    digest: str
-    size: int
-
-
-class BlobStore:
+class FolderBlobStore:
     """A folder of blobs; `alone` is false if it also holds other files of Holdfast, such as the database."""
 
     def __init__(self, folder: Path, *, alone: bool = True) -> None:
         self._folder = folder
         self._alone = alone
 
+    @classmethod
+    def open_location(cls, location: BlobLocation) -> FolderBlobStore:
+        folder = find_data_folder(location.address)
+        if folder is None:
+            raise BadSettings("blob_folder", value=location.address)
+        inside = folder.absolute()
+        return cls(folder, alone=not any(path.is_relative_to(inside) for path in location.own_paths))
+
+    def check(self) -> None:
+        """Do nothing: the folder is created when it is first written to."""
+
     @contextmanager
     def write_batch(
         self, next_id: Callable[[], str] = new_id, on_block: Callable[[], None] = lambda: None
     ) -> Iterator[Callable[[ByteReader], Blob]]:
-        """Write blobs that are all synced when the `with` block ends, or all removed if it fails.
-
-        Yields a function that copies bytes into a new blob. Raises `StoreFull` on a full disk. `next_id` returns the
-        id of each blob; `on_block` is called after each block of bytes.
-
-            with blobs.write_batch() as put:
-                blob = put(file)
-        """
         with reporting_full_disk(IN_DATA_FOLDER), self._write_batch(next_id, on_block) as put:
             yield put
 
@@ -89,8 +76,7 @@ class BlobStore:
             for folder in {self.path(blob.name).parent for blob in blobs} | {self._folder}:
                 sync_folder(folder)
         except BaseException:
-            for blob in blobs:
-                self.remove(blob.name)
+            self.remove([blob.name for blob in blobs])
             raise
 
     def _write_blob(self, source: ByteReader, id_: str, on_block: Callable[[], None]) -> Blob:
@@ -115,12 +101,32 @@ class BlobStore:
 
     def path(self, name: str) -> Path:
         """Return the path of a blob; raise `BadRequest` for anything that is not the name of a blob."""
-        if not NAME_PATTERN.fullmatch(name):
-            raise BadRequest("blob_name", name=name)
-        return self._folder.joinpath(name[:SHARD], name)
+        return self._folder.joinpath(check_name(name)[:SHARD], name)
 
-    def names(self, after: str, limit: int) -> list[str]:
-        """Return the names of up to `limit` blobs after the name `after`, in order."""
+    @contextmanager
+    def open(self, name: str, start: int = 0) -> Iterator[BinaryIO]:
+        with self.path(name).open("rb") as file:
+            file.seek(start)
+            yield file
+
+    @contextmanager
+    def local_file(self, name: str) -> Iterator[Path]:
+        path = self.path(name)
+        path.stat()  # raises `FileNotFoundError`
+        yield path
+
+    def list_blobs(self, after: str, limit: int) -> list[StoredBlob]:
+        """Return blobs in the order of their names."""
+        return [StoredBlob(name, self._written_at(name)) for name in self._list_names(after, limit)]
+
+    def _written_at(self, name: str) -> float:
+        """Return when a file was written; a file that was just removed counts as just written."""
+        try:
+            return self.path(name).stat().st_mtime
+        except FileNotFoundError:
+            return math.inf
+
+    def _list_names(self, after: str, limit: int) -> list[str]:
         found: list[str] = []
         for shard in sorted(_listed(self._folder)):
             if shard >= after[:SHARD] and len(shard) == SHARD and len(found) < limit:
@@ -129,20 +135,15 @@ class BlobStore:
                 )
         return found[:limit]
 
-    def written_at(self, name: str) -> float | None:
-        """Return when a blob was written, by the clock of its disk; None if it is gone."""
-        with suppress(FileNotFoundError):
-            return self.path(name).stat().st_mtime
-        return None
+    def find_missing(self, names: Collection[str]) -> set[str]:
+        return {name for name in names if not self.path(name).exists()}
 
     def digest(self, name: str) -> str | None:
-        """Return the SHA-256 of the file as it is now; None if it is gone."""
         with suppress(FileNotFoundError), self.path(name).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
         return None
 
     def unfinished(self, before: float = math.inf) -> list[str]:
-        """Return the names of unfinished files that were last written before `before`."""
         found = []
         for name in _listed(self._folder):
             with suppress(FileNotFoundError):
@@ -167,19 +168,16 @@ class BlobStore:
         (self._folder / name).unlink(missing_ok=True)
 
     def remove_ids(self, ids: Collection[str]) -> None:
-        """Remove the blobs with these ids, finished or not."""
         for id_ in ids:
             self.remove_unfinished(f"{id_}{UNFINISHED_SUFFIX}")
         for shard in _listed(self._folder):
             if len(shard) == SHARD:
-                for name in _listed(self._folder / shard):
-                    if name[-ID_LENGTH:] in ids and NAME_PATTERN.fullmatch(name):
-                        self.remove(name)
+                inside = _listed(self._folder / shard)
+                self.remove([name for name in inside if parse_blob_id(name) in ids and NAME_PATTERN.fullmatch(name)])
 
-    def remove(self, name: str) -> None:
-        """Remove a blob that no row references."""
-        with suppress(FileNotFoundError):
-            self.path(name).unlink()
+    def remove(self, names: Collection[str]) -> None:
+        for path in [self.path(name) for name in names]:
+            path.unlink(missing_ok=True)
 
 
 def _listed(folder: Path) -> list[str]:

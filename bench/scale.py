@@ -1,0 +1,300 @@
+"""`python -m bench.scale [DOCUMENTS …]`: what frequent operations cost on PostgreSQL in bases of several sizes.
+
+Writes the rows of generated documents directly into the tables, up to each size in turn. At each size every operation
+runs several times for its CPU time, of this process and of its PostgreSQL backends, and then once with EXPLAIN
+(ANALYZE, BUFFERS) for each of its statements. An operation grows if it reads more rows in the largest base than in the
+smallest: then one of its statements scans a table. `make bench` runs the sizes in `SMALL`; without arguments this
+command runs those in `LARGE`, which takes about ten minutes and 8 GB of disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from holdfast.auth.principal import KEYLESS_CALLER
+from holdfast.catalog.repository import BaseSettings
+from holdfast.clock import SystemClock
+from holdfast.documents.lists import Order
+from holdfast.documents.requests import Upload
+from holdfast.engine.admission import Request
+from holdfast.engine.dependencies import SlotSpec
+from holdfast.engine.executor import Executor
+from holdfast.engine.reconciler import Reconciler
+from holdfast.engine.slot import BuildResult
+from holdfast.engine.states import Operation
+from holdfast.engine.store.base import Completion
+from holdfast.events.public_events import Cursor
+from holdfast.paging import MAX_COUNT
+from holdfast.service.local import LocalService
+from holdfast.settings import Settings
+from holdfast.wiring import Library, open_configured_store
+from tests.support.explain import Explained, ExplainingDialect
+from tests.support.generated_documents import FIRST_DOCUMENT, FIRST_FOLDER, generate_documents
+from tests.support.servers import Postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.engine.slot import Ring
+
+SMALL = (30_000, 120_000)
+LARGE = (10_000, 100_000, 1_000_000)
+BYTES_PER_DOCUMENT = 8_000  # on disk, with indexes and the write-ahead log
+REPEATS = 7
+STEP = 100_000  # documents in one transaction
+KINDS = ("content", "fulltext")
+SPECS = (SlotSpec("content"), SlotSpec("fulltext", "content"))
+BASE = "bench"
+OTHER_BASES = 9  # small ones
+ALLOWED_GROWTH = 2.0  # of the rows that an operation reads
+MANY_ROWS = 8 * MAX_COUNT  # an operation counts several things, each up to a limit
+# Operations whose time grows with the base, see docs/postgres.md.
+LINEAR = frozenset(
+    {
+        "documents, page 180",
+        "documents with part of a name",
+        "documents with a rare name",
+        "documents of a rare kind",
+        "exact counts of a base",
+    }
+)
+
+
+class Nobody:
+    """A scheduler that takes rings and does nothing."""
+
+    needs_rings = True
+
+    def room(self, kind: str, outstanding: Callable[[], int]) -> int:  # noqa: ARG002
+        return 100 - outstanding()
+
+    def carry(self, rings: Sequence[Ring]) -> None:
+        """Drop the rings."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    cpu: float  # milliseconds of this process and of its backends
+    explained: Explained
+
+
+class Scale:
+    """One base on PostgreSQL that grows, and a few small ones."""
+
+    def __init__(self, server: Postgres, folder: Path) -> None:
+        url = server.create_database("scale")
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:  # all work in measured processes
+            admin.execute("ALTER DATABASE scale SET max_parallel_workers_per_gather = 0")
+        settings = Settings(database=url, home=str(folder), data=str(folder / "files"))
+        self._postmaster = server.pid
+        self._store = open_configured_store(settings)
+        self._library = Library(self._store, settings)
+        create = self._library.catalog.create_base
+        others = [create(f"other-{number}", BaseSettings()) for number in range(OTHER_BASES)]
+        self._base = create(BASE, BaseSettings(indexes=("fulltext",)))
+        self._service = LocalService(self._library, KEYLESS_CALLER)
+        for base in (*others, self._base):
+            self._library.adder.add(base, [Upload("seed.md", f"# Seed\n\nOf {base.name}".encode())])
+        self._index_all(settings)
+        self._dialect = ExplainingDialect(self._store.database.dialect)
+        self._store.database.dialect = self._dialect
+        self._documents = 0
+        self._new = 0
+
+    def _index_all(self, settings: Settings) -> None:
+        executor = Executor(
+            self._store, self._library.indexers(), holder="bench", clock=SystemClock(), rules=settings.rules
+        )
+        while executor.run_next(100):
+            pass
+
+    def grow(self, documents: int) -> None:
+        """Add documents until there are so many, and let PostgreSQL collect statistics."""
+        while self._documents < documents:
+            stop = min(self._documents + STEP, documents)
+            with self._store.database.writing(durable=False) as tx:
+                generate_documents(tx, self._base, self._documents + 1, stop)
+            self._documents = stop
+        with self._store.database.autocommit() as tx:
+            tx.run_sql("VACUUM ANALYZE")
+            tx.run_sql("CHECKPOINT")
+
+    def measure(self) -> dict[str, Cost]:
+        found = {name: self._measure(operation) for name, operation in self._operations().items()}
+        # Nobody removes the deleted documents here, and later claims must not meet them.
+        postpone = "UPDATE slots SET due_at = 9000000000000000 WHERE state = 'deleting'"
+        self._store.database.write(lambda tx: tx.run_sql(postpone), durable=False)
+        return found
+
+    def size_on_disk(self) -> int:
+        with self._store.database.reading() as tx:
+            ((size,),) = tx.run_sql("SELECT pg_database_size(current_database())")
+        return int(size)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _measure(self, operation: Callable[[], object]) -> Cost:
+        operation()
+        costs = []
+        for _ in range(REPEATS):
+            before = backend_cpu(self._postmaster, "scale")
+            operation()
+            costs.append(backend_cpu(self._postmaster, "scale") - before)
+        self._dialect.explained = explained = Explained()
+        operation()
+        self._dialect.explained = None
+        return Cost(median(costs) * 1000, explained)
+
+    def _operations(self) -> dict[str, Callable[[], object]]:
+        store, service, log = self._store, self._service, self._library.event_log
+        documents, jobs, searcher = service.documents, service.jobs, self._library.searcher
+        reconciler = Reconciler(store, Nobody(), KINDS, store.rules)
+        queued, ready = FIRST_DOCUMENT + self._documents - 9, FIRST_DOCUMENT + self._documents // 2
+        active = f"document-{self._documents - 9}"
+        orders = {f"documents by {order}": self._list(order=order) for order in Order}
+        return {
+            "admit one document": self._admit,
+            "admit 50 known documents": self._admit_known,
+            "claim and complete 20 slots": self._claim,
+            "reconcile": reconciler.reconcile,
+            **orders,
+            "documents, page 100": self._list(page=100),
+            "documents, page 180": self._list(page=180),
+            "documents with a status": self._list(states=["failed"]),
+            "documents with part of a name": self._list(text="a0a"),
+            "documents with a rare name": self._list(text="0123456"),
+            "documents of a rare kind": self._list(kinds=["note"]),
+            "folders": self._list(kinds=["directory"]),
+            "documents in a folder": self._list(parent=FIRST_FOLDER),
+            "status of a document": lambda: documents.get(BASE, ready),
+            "status of a queued document": lambda: documents.get(BASE, queued),
+            "status of 50 documents": lambda: documents.statuses(BASE, range(queued, queued + 50)),
+            "counts of a base": lambda: service.bases.counts(BASE),
+            "exact counts of a base": lambda: service.bases.counts(BASE, exact=True),
+            "list of bases": service.bases.list,
+            "overview": service.overview,
+            "jobs": jobs.list,
+            "jobs of a base": lambda: jobs.list(BASE),
+            "jobs that failed": lambda: jobs.list(BASE, states=["failed"]),
+            "jobs that run": lambda: jobs.list(BASE, states=["indexing"]),
+            "jobs, page 100": lambda: jobs.list(page=100),
+            "queued job": lambda: jobs.get(active),
+            "queue": jobs.overview,
+            "queue of a base": lambda: jobs.overview(BASE),
+            "full text, rare word": lambda: searcher.search_channel(self._base, "fulltext", "rare7", 10),
+            "full text, word of 1 %": lambda: searcher.search_channel(self._base, "fulltext", "often7", 10),
+            "full text, word of all": lambda: searcher.search_channel(self._base, "fulltext", "common", 10),
+            "new events": lambda: log.read(log.newest_cursor()),
+            "events from the middle": lambda: log.read(Cursor(1, self._documents)),
+            "history of events": log.history,
+            "refused requests": lambda: service.accounts.duplicates(BASE),
+            "delete old history": lambda: store.delete_old_history(store.rules.lease * 10**6, 100),
+            "delete one document": self._delete,
+        }
+
+    def _list(self, **options: Any) -> Callable[[], object]:
+        return lambda: self._service.documents.list(BASE, **options)
+
+    def _admit(self) -> None:
+        self._new += 1
+        name = f"new-{self._documents}-{self._new}"
+        self._store.admit([Request(base=self._base.key, owner=name, operation=Operation.INDEX, slots=SPECS)])
+
+    def _admit_known(self) -> None:
+        step = self._documents // 50
+        names = (str(FIRST_DOCUMENT + 1 + number * step) for number in range(50))
+        self._store.admit(
+            [Request(base=self._base.key, owner=name, operation=Operation.INDEX, slots=SPECS) for name in names]
+        )
+
+    def _claim(self) -> None:
+        tickets = self._store.claim_next(KINDS, "bench", 20)
+        built = BuildResult()
+        self._store.complete([Completion(ticket=ticket, built=built) for ticket in tickets])
+
+    def _delete(self) -> None:
+        self._new += 1
+        self._service.documents.delete(BASE, FIRST_DOCUMENT + self._documents // 3 + self._new)
+
+
+def backend_cpu(postmaster: int, database: str) -> float:
+    """Return the CPU seconds of this process and of the processes that serve a database.
+
+    Further processes, which PostgreSQL starts for parallel statements, are not included.
+    """
+    nanoseconds = 0
+    for pid in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            if f" {database} ".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                nanoseconds += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    return time.process_time() + nanoseconds / 1e9
+
+
+def measure(sizes: Sequence[int]) -> list[dict[str, Cost]]:
+    """Measure every operation at each size."""
+    free = shutil.disk_usage("/tmp").free  # noqa: S108 - where TemporaryDirectory is
+    if free < BYTES_PER_DOCUMENT * sizes[-1]:
+        raise SystemExit(f"{sizes[-1]:,} documents need {BYTES_PER_DOCUMENT * sizes[-1]:,} bytes; free are {free:,}.")
+    found = []
+    with TemporaryDirectory() as folder, Postgres(Path(folder, "postgres")) as server:
+        scale = Scale(server, Path(folder, "home"))
+        for documents in sizes:
+            began = time.monotonic()
+            scale.grow(documents)
+            filled = time.monotonic()
+            found.append(scale.measure())
+            print(
+                f"  {documents:,} documents: {scale.size_on_disk() / 1e9:.2f} GB, written in {filled - began:.0f} s,"
+                f" measured in {time.monotonic() - filled:.0f} s",
+                flush=True,
+            )
+        scale.close()
+    return found
+
+
+def grows(small: Cost, large: Cost) -> bool:
+    before, now = small.explained.rows, large.explained.rows
+    return now > MANY_ROWS and now > ALLOWED_GROWTH * before
+
+
+def report(goals: dict[str, bool], sizes: Sequence[int] = SMALL, *, verbose: bool = False) -> dict[str, float]:
+    """Print the cost of each operation; return how it grows from the smallest to the largest base."""
+    print(f"Operations on PostgreSQL in bases with {', '.join(f'{size:,}' for size in sizes)} documents; CPU")
+    found = measure(sizes)
+    ratios = {}
+    for name, large in found[-1].items():
+        costs = [one[name] for one in found]
+        growing = grows(costs[0], large)
+        ratios[name] = round(large.cpu / costs[0].cpu, 2)
+        if name not in LINEAR:
+            goals[f"scale: {name}"] = not growing
+        print(
+            f"  {name:30} {' '.join(f'{cost.cpu:9.2f}' for cost in costs)} ms = {ratios[name]:6.2f} x;"
+            f" {' '.join(f'{cost.explained.rows:8.0f}' for cost in costs)} rows, {large.explained.buffers:6} buffers"
+            f" in {large.explained.statements:2} statements{'  GROWS' if growing else ''}"
+        )
+        for sql, rows in large.explained.rows_by_statement.most_common(2) if growing else ():
+            print(f"{'':10} {rows} rows: {sql if verbose else sql[:150]}")
+    return ratios
+
+
+def main(arguments: Sequence[str]) -> int:
+    sizes = [int(argument) for argument in arguments if argument != "-v"] or LARGE
+    goals: dict[str, bool] = {}
+    report(goals, sizes, verbose="-v" in arguments)
+    return 0 if all(goals.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

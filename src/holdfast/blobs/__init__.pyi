@@ -1,0 +1,33 @@
+from .base import (
+    BLOCK_BYTES,
+    ID_LENGTH,
+    UNFINISHED_SUFFIX,
+    UNREACHABLE,
+    Blob,
+    BlobLocation,
+    BlobStore,
+    ByteReader,
+    StoredBlob,
+    find_data_folder,
+    new_id,
+    open_blob_store,
+    parse_blob_id,
+    waiting_for_blobs,
+)
+
+__all__ = [
+    "BLOCK_BYTES",
+    "ID_LENGTH",
+    "UNFINISHED_SUFFIX",
+    "UNREACHABLE",
+    "Blob",
+    "BlobLocation",
+    "BlobStore",
+    "ByteReader",
+    "StoredBlob",
+    "find_data_folder",
+    "new_id",
+    "open_blob_store",
+    "parse_blob_id",
+    "waiting_for_blobs",
+]

@@ -1,0 +1,60 @@
+"""Counts the rows that the statements of an operation read on PostgreSQL, with EXPLAIN ANALYZE."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.db.database import CompiledStatement, Dialect, Rows
+
+
+@dataclass
+class Explained:
+    """The plans of one operation."""
+
+    statements: int = 0
+    rows: float = 0  # that its scans read
+    buffers: int = 0
+    scans: Counter[str] = field(default_factory=Counter)  # rows that sequential scans read, by table
+    rows_by_statement: Counter[str] = field(default_factory=Counter)
+
+    def add(self, sql: str, plan: dict[str, Any]) -> None:
+        before = self.rows
+        self.statements += 1
+        self.buffers += plan.get("Shared Hit Blocks", 0) + plan.get("Shared Read Blocks", 0)
+        self._visit(plan)
+        self.rows_by_statement[" ".join(sql.split())] += int(self.rows - before)
+
+    def _visit(self, node: dict[str, Any]) -> None:
+        if "Scan" in node["Node Type"] and ("Relation Name" in node or "Index Name" in node):
+            removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+            rows = (node["Actual Rows"] + removed) * node["Actual Loops"]
+            self.rows += rows
+            if node["Node Type"] == "Seq Scan":
+                self.scans[node["Relation Name"]] += int(rows)
+        for part in node.get("Plans", ()):
+            self._visit(part)
+
+
+class ExplainingDialect:
+    """Explains each statement before it runs, if `explained` is set."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self.explained: Explained | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dialect, name)
+
+    def run(
+        self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        if self.explained is not None:
+            cursor.execute("SAVEPOINT explained")
+            explaining = statement._replace(sql=f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement.sql}")
+            ((plans,),) = self._dialect.run(cursor, explaining, rows, dict(values))
+            self.explained.add(statement.sql, plans[0]["Plan"])
+            cursor.execute("ROLLBACK TO SAVEPOINT explained")
+        return self._dialect.run(cursor, statement, rows, values)
