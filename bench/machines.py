@@ -30,7 +30,7 @@ from tests.support.processes import Running, until
 from tests.support.servers import Valkey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.documents.requests import Upload
 
@@ -115,12 +115,16 @@ class Bench:
         with self.library.store.database.reading() as tx:
             return int(tx.run_sql("SELECT count(*) FROM slots WHERE state <> 'ready'")[0][0])
 
-    def measure_claims(self, uploads: Sequence[Upload]) -> float:
-        """Add documents one after the other; return the median milliseconds from admission to claim."""
+    def measure_claims(self, uploads: Sequence[Upload], between: Callable[[], None]) -> float:
+        """Add documents one after the other; return the median milliseconds from admission to claim.
+
+        `between` runs after each document, so that another measurement sees the same state of the machine.
+        """
         with self.library.store.database.reading() as tx:
             ((last,),) = tx.run_sql("SELECT max(id) FROM events")
         for upload in uploads:
             self.index([upload])
+            between()
         admitted: dict[str, int] = {}
         claimed: dict[str, int] = {}
         for one in self.library.store.events(after=last, limit=100_000):
@@ -143,21 +147,24 @@ def group_cpu(leader: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measure_tasks(held: ExitStack, broker: Valkey, folder: Path) -> float:
-    """Run empty Celery tasks one after the other; return the median milliseconds from `delay` to their start."""
-    app = Celery("client", broker=broker.url, set_as_current=False)
-    environment = {"BENCH_BROKER": broker.url}
-    held.enter_context(CeleryWorker("bench.empty_task", folder, concurrency=WORKERS, environment=environment))
-    started = redis.Redis.from_url(broker.url)
-    held.callback(started.close)
-    times = []
-    for _ in range(SINGLE):
+class EmptyTasks:
+    """A Celery worker whose only task does nothing."""
+
+    def __init__(self, held: ExitStack, broker: Valkey, folder: Path) -> None:
+        self._app = Celery("client", broker=broker.url, set_as_current=False)
+        environment = {"BENCH_BROKER": broker.url}
+        held.enter_context(CeleryWorker("bench.empty_task", folder, concurrency=WORKERS, environment=environment))
+        self._started = redis.Redis.from_url(broker.url)
+        held.callback(self._started.close)
+        self.times: list[float] = []
+
+    def run_one(self) -> None:
+        """Run a task, and note the milliseconds from sending it to its start."""
         sent = time.time()
-        app.send_task("started")
-        answer: Any = started.blpop(["started"], 30)
-        times.append((float(answer[1]) - sent) * 1000)
+        self._app.send_task("started")
+        answer: Any = self._started.blpop(["started"], 30)
+        self.times.append((float(answer[1]) - sent) * 1000)
         time.sleep(0.2)
-    return median(times)
 
 
 def measure() -> Costs:
@@ -180,9 +187,9 @@ def measure() -> Costs:
             bench.count(broker.pid)
             bench.index(warm)
             celery = bench.index(many)
-            claim_ms = bench.measure_claims(single)
-            task_ms = measure_tasks(held, broker, folder)
-    return Costs(embedded, celery, claim_ms, task_ms)
+            tasks = EmptyTasks(held, broker, folder)
+            claim_ms = bench.measure_claims(single, tasks.run_one)
+    return Costs(embedded, celery, claim_ms, median(tasks.times))
 
 
 def report(goals: dict[str, bool]) -> dict[str, Any]:

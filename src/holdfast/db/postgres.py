@@ -132,6 +132,19 @@ class PostgresDialect:
         ):
             yield connection
 
+    @contextmanager
+    def begin_single_read(self, engine: Engine) -> Iterator[Connection]:
+        """Open no transaction, because each statement sees one snapshot.
+
+        Behind a pooler it needs one, for the timeouts.
+        """
+        if self._options.pooled:
+            with self.begin_read(engine) as connection:
+                yield connection
+        else:
+            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                yield connection
+
     def run(
         self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
     ) -> list[tuple[Any, ...]]:

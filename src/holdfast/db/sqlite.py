@@ -28,6 +28,7 @@ from holdfast.private_files import open_private_file, restrict_to_owner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from sqlalchemy import Connection, Engine
@@ -142,6 +143,9 @@ class SqliteDialect:
         """Open a deferred transaction. Readers and the writer do not block each other."""
         with engine.connect().execution_options(holdfast_reads=True) as connection, connection.begin():
             yield connection
+
+    def begin_single_read(self, engine: Engine) -> AbstractContextManager[Connection]:
+        return self.begin_read(engine)
 
     def run(
         self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]

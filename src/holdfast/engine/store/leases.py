@@ -60,12 +60,8 @@ class LeaseStore(StoreBase):
     def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
 
         def choose(tx: Transaction) -> list[ClaimTarget]:
-            candidates = [
-                Candidate(*row)
-                for kind in kinds
-                for statement in (sql.SELECT_NEXT_TIMED, sql.SELECT_NEXT_QUEUED)
-                for row in tx.run(statement, kind=kind, limit=limit, attempts=self.rules.retry.max_attempts)
-            ]
+            rows = tx.run(sql.select_next(tuple(kinds)), limit=limit, attempts=self.rules.retry.max_attempts)
+            candidates = [Candidate(*row) for row in rows]
             candidates.sort(key=lambda candidate: (candidate.priority, candidate.queued_at, candidate.slot))
             alone = candidates[:1] if candidates and candidates[0].attempts else []
             new = [candidate for candidate in candidates if not candidate.attempts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import micros
+from holdfast.clock import Moment, micros
 from holdfast.engine.slot import Ring
 from holdfast.engine.states import Verb
 from holdfast.engine.store import statements as sql
@@ -36,10 +36,9 @@ class MaintenanceStore(StoreBase):
             )
 
     def find_unrung(self, kind: str, limit: int) -> ReconcileBatch:
-        with self.database.reading() as tx:
-            now = tx.run(sql.SELECT_NOW)[0][0]
-            rows = tx.run(sql.SELECT_UNRUNG_SLOTS, kind=kind, limit=limit, ring_again=micros(self.rules.ring_again))
-            return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows])
+        rows = self._read(sql.SELECT_UNRUNG_SLOTS, kind=kind, limit=limit, ring_again=micros(self.rules.ring_again))
+        now: Moment = rows[0][-1] if rows else Moment(0)
+        return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows])
 
     def list_unrung_kinds(self, kinds: Collection[str]) -> list[str]:
         rows = [[kind] for kind in kinds]

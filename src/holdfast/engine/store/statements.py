@@ -7,6 +7,7 @@ the rows that it changed, and only these are processed further. Only the stateme
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -24,6 +25,7 @@ from sqlalchemy import (
     or_,
     select,
     table,
+    union_all,
     update,
 )
 
@@ -519,7 +521,7 @@ _unrung = and_(
     not_(paused(owners.c.base)),
 )
 SELECT_UNRUNG_SLOTS = (
-    _slots_where(_kind, _unrung).order_by(slots.c.priority, slots.c.queued_at, slots.c.id).limit(LIMIT)
+    _slots_where(_kind, _unrung).add_columns(NOW).order_by(slots.c.priority, slots.c.queued_at, slots.c.id).limit(LIMIT)
 )
 _row = batch(kind=str)
 SELECT_UNRUNG_KINDS = select(_row.c.kind).where(
@@ -541,20 +543,28 @@ _candidate = select(
     slots.c.queued_at,
     _state_in(S.DELETING),
 )
-SELECT_NEXT_QUEUED = (
+_next_queued = (
     _candidate.select_from(_with_owner)
-    .where(_state_in(S.QUEUED), _kind, _free, _attempts_left, not_(paused(owners.c.base)))
+    .where(_state_in(S.QUEUED), _free, _attempts_left, not_(paused(owners.c.base)))
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
     .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
-SELECT_NEXT_TIMED = (
+_next_timed = (
     _candidate.select_from(_with_owner)
-    .where(_state_in(*TIMED_STATES), _kind, slots.c.due_at <= NOW, _free, _attempts_left, unpaused(owners.c.base))
+    .where(_state_in(*TIMED_STATES), slots.c.due_at <= NOW, _free, _attempts_left, unpaused(owners.c.base))
     .order_by(slots.c.due_at)
     .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
+
+
+@cache
+def select_next(kinds: tuple[str, ...]) -> Any:
+    """Select slots to claim, up to the limit for each kind and state. Each part uses its own index."""
+    parts = [part.where(slots.c.kind == kind).subquery() for kind in kinds for part in (_next_timed, _next_queued)]
+    return union_all(*(select(part) for part in parts))
+
 
 _row = batch(owner=int)
 LOCK_OWNERS = (

@@ -79,8 +79,7 @@ class StoreBase:
         self.wake = wake
 
     def _read(self, statement: Any, rows: Sequence[Sequence[Any]] | None = None, **params: Any) -> list[Any]:
-        with self.database.reading() as tx:
-            return tx.run(statement, rows, **params)
+        return self.database.read(statement, rows, **params)
 
     def _apply_effects(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[SlotChange]) -> WriteResult:
         """Write the effects of changes: settled jobs, statuses, events."""
