@@ -45,7 +45,7 @@ def follow_clock(store: SqlStore, clock: Clock) -> None:
 
     @event.listens_for(store.database.engine, "begin")
     def _tell_time(connection: Any) -> None:
-        connection.exec_driver_sql(f"SELECT set_config('holdfast.now', '{clock.now()}', true)")
+        connection.exec_driver_sql(f"SELECT set_config('holdfast.now', '{clock.now()}', false)")
 
 
 def request(owner: str = "doc", operation: Operation = Operation.INDEX, **more: Any) -> Request:

@@ -84,6 +84,10 @@ class Dialect(Protocol):
         """Execute a statement with its batch and return the result rows."""
         ...
 
+    def make_disposable(self, tx: Transaction) -> None:
+        """Let the commit not wait for the disk. A crash of the database may lose it."""
+        ...
+
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Prevent other transactions from changing the slots of these owners until the commit."""
         ...
@@ -141,6 +145,7 @@ class Transaction:
         self._driver: Any = connection.connection.driver_connection
         self.needs_notification = False  # wake event listeners after the commit
         self.may_have_written = False
+        self.disposable = False
 
     @property
     def connection(self) -> Connection:
@@ -188,6 +193,11 @@ class Transaction:
         with self._driver.cursor() as cursor, cursor.copy(sql) as copy:
             for part in data:
                 copy.write(part)
+
+    def make_disposable(self) -> None:
+        """Let the commit not wait for the disk. A crash of the database may lose it."""
+        self.disposable = True
+        self._dialect.make_disposable(self)
 
     def lock_owners(self, owners: Collection[int]) -> None:
         """Prevent other transactions from changing the slots of these owners until the commit."""
@@ -253,7 +263,7 @@ class Database:
         with self.dialect.begin_write(self.engine, durable=durable) as connection:
             tx = self.wrap_connection(connection)
             yield tx
-            if tx.may_have_written:
+            if tx.may_have_written and not tx.disposable:
                 self.dialect.prepare_commit(connection)
 
     @contextmanager

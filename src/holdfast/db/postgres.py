@@ -142,7 +142,10 @@ class PostgresDialect:
             with self.begin_read(engine) as connection:
                 yield connection
         else:
-            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            with (
+                engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+                connection.begin(),  # sends nothing
+            ):
                 yield connection
 
     def run(
@@ -153,6 +156,9 @@ class PostgresDialect:
             values["rows"] = json.dumps(rows, default=bytes.hex)
         cursor.execute(statement.sql, values)
         return cursor.fetchall() if cursor.description else []
+
+    def make_disposable(self, tx: Transaction) -> None:
+        tx.run_sql("SET LOCAL synchronous_commit = off")
 
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Lock the rows of the owners in the order of their ids, which prevents deadlocks."""

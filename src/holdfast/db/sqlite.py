@@ -164,6 +164,9 @@ class SqliteDialect:
             result += cursor.fetchall()
         return result
 
+    def make_disposable(self, tx: Transaction) -> None:
+        """Do nothing: only durable transactions wait for the disk."""
+
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Do nothing: BEGIN IMMEDIATE excludes other writers."""
 

@@ -63,6 +63,7 @@ class MaintenanceStore(StoreBase):
         rows = [_make_slot_cells(slot) for slot in slots]
 
         def work(tx: Transaction) -> set[int]:
+            tx.make_disposable()  # the worst result is a second ring
             tx.lock_owners([slot.owner_id for slot in slots])
             rung = tx.run(sql.MARK_RUNG, rows, ring_again=micros(self.rules.ring_again))
             return {slot for (slot,) in rung}
