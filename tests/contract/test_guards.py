@@ -506,7 +506,7 @@ def test_find_unrung_returns_queued_slots_that_were_not_rung_within_a_minute(
     store: SqlStore, row: Columns, found: bool
 ) -> None:
     stand(store, row)
-    assert len(store.find_unrung("kind0", 10).slots) == found
+    assert len(store.find_unrung(["kind0"], 10).slots) == found
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_changed_priority_decides_which_slot_is_claimed_next(books: SqlStore, 
         jobs[name] = job_for(books, name)
         clock.advance(SECOND)
     assert told(books.reprioritise([jobs["c"], jobs["d"]], 1)) == [("accepted", "reprioritised")] * 2
-    assert [slot.owner for slot in books.find_unrung("cards", 10).slots] == ["c", "d", "a", "b"]
+    assert [slot.owner for slot in books.find_unrung(["cards"], 10).slots] == ["c", "d", "a", "b"]
     books.reprioritise([jobs["a"]], 9)
     assert order(books.claim_next(["cards"], "ann", 10)) == ["c", "d", "b", "a"]
     assert [books.job(jobs[name]).priority for name in "abcd"] == [9, 5, 1, 1]
@@ -366,7 +366,7 @@ def test_a_paused_base_does_not_delay_other_bases(books: SqlStore, clock: FakeCl
         job_for(books, name, base=base)
         clock.advance(SECOND)
     books.pause("shelf")
-    assert [slot.owner for slot in books.find_unrung("cards", 1).slots] == ["third"]
+    assert [slot.owner for slot in books.find_unrung(["cards"], 1).slots] == ["third"]
     assert order(books.claim_next(["cards"], "ann", 1)) == ["third"]
 
 
@@ -481,11 +481,11 @@ def test_the_whole_queue_and_a_base_are_paused_independently(books: SqlStore) ->
 def test_a_resume_clears_the_ring_times_of_paused_slots(books: SqlStore, clock: FakeClock, base: str | None) -> None:
     job_for(books)
     job_for(books, base="attic")
-    assert len(books.ring(books.find_unrung("cards", 10).slots)) == 2
+    assert len(books.ring(books.find_unrung(["cards"], 10).slots)) == 2
     books.pause(base)
     clock.advance(SECOND)
     books.resume(base)
-    again = [slot.base for slot in books.find_unrung("cards", 10).slots]
+    again = [slot.base for slot in books.find_unrung(["cards"], 10).slots]
     assert sorted(again) == (["attic", "shelf"] if base is None else ["shelf"])
 
 
@@ -534,7 +534,7 @@ def test_the_reconciler_does_not_ring_paused_slots(books: SqlStore, clock: FakeC
 
 def test_a_slot_read_before_a_pause_is_not_rung_during_it(books: SqlStore) -> None:
     job_for(books)
-    read = books.find_unrung("cards", 10).slots
+    read = books.find_unrung(["cards"], 10).slots
     books.pause("shelf")
     assert books.ring(read) == []
     books.resume("shelf")

@@ -116,7 +116,7 @@ class Yard:
 
     def rings(self) -> list[Ring]:
         """Mark all queued slots as rung, as a reconciler does, but send nothing."""
-        return self.store.ring(self.store.find_unrung("cards", 100).slots)
+        return self.store.ring(self.store.find_unrung(["cards"], 100).slots)
 
     def built(self, *owners: str) -> bool:
         return all(self.status(owner) is Status.SUCCESS for owner in owners)

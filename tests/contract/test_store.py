@@ -1161,34 +1161,34 @@ def test_queued_slots_are_rung_in_the_order_of_claims(books: SqlStore, clock: Fa
         if name != "b":
             clock.advance(SECOND)
     ask(books, "other kind")
-    work = books.find_unrung("cards", 10)
+    work = books.find_unrung(["cards"], 10)
     assert (work.now, [slot.key.owner for slot in work.slots]) == (clock.now(), ["a", "c", "d", "b", "e"])
-    assert [slot.key.owner for slot in books.find_unrung("cards", 2).slots] == ["a", "c"]
+    assert [slot.key.owner for slot in books.find_unrung(["cards"], 2).slots] == ["a", "c"]
 
 
 def test_only_queued_slots_that_are_free_are_rung(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
-    assert [slot.key.kind for kind in KINDS for slot in books.find_unrung(kind, 10).slots] == ["content"]
+    assert [slot.key.kind for kind in KINDS for slot in books.find_unrung([kind], 10).slots] == ["content"]
     take(books, "content")
-    assert books.find_unrung("content", 10).slots == []
+    assert books.find_unrung(["content"], 10).slots == []
     ask(books, operation=O.CHANGE)
-    assert books.find_unrung("content", 10).slots == [], "the superseded worker still holds it"
+    assert books.find_unrung(["content"], 10).slots == [], "the superseded worker still holds it"
     clock.advance(LEASE)
-    assert len(books.find_unrung("content", 10).slots) == 1
+    assert len(books.find_unrung(["content"], 10).slots) == 1
 
 
 def test_a_slot_is_rung_once_a_minute_until_it_is_claimed(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
-    work = books.find_unrung("content", 10)
+    work = books.find_unrung(["content"], 10)
     (ring,) = books.ring(work.slots)
     slot = books.slot("shelf", "doc", "content")
     assert (ring, slot.rung_at) == (ring_of(slot), START)
     assert books.ring(work.slots) == [], "a second reconciler that read the same rings nobody"
     clock.advance(MINUTE - TICK)
-    assert (books.find_unrung("content", 10).slots, books.count_outstanding_rings("content")) == ([], 1)
+    assert (books.find_unrung(["content"], 10).slots, books.count_outstanding_rings("content")) == ([], 1)
     clock.advance(TICK)
     assert books.count_outstanding_rings("content") == 0
-    assert len(books.ring(books.find_unrung("content", 10).slots)) == 1
+    assert len(books.ring(books.find_unrung(["content"], 10).slots)) == 1
     assert (books.count_outstanding_rings("content"), books.count_outstanding_rings("vector")) == (1, 0)
     take(books, "content")
     assert (books.count_outstanding_rings("content"), books.slot("shelf", "doc", "content").rung_at) == (0, None)
@@ -1205,7 +1205,7 @@ def test_a_ring_changes_only_the_ring_time_of_a_slot(books: SqlStore) -> None:
 def test_slots_that_changed_after_they_were_read_are_not_rung(books: SqlStore) -> None:
     for name in "abc":
         ask(books, name, slots=ONE)
-    read = books.find_unrung("cards", 10).slots
+    read = books.find_unrung(["cards"], 10).slots
     take(books, "cards", "b")
     assert [ring.slot for ring in books.ring(read)] == [read[0].id, read[2].id]
 
@@ -1694,7 +1694,7 @@ def test_concurrent_workers_never_claim_the_same_slot(crowd: SqlStore) -> None:
 def test_concurrent_workers_never_claim_the_same_ring_twice(crowd: SqlStore) -> None:
     for n in range(5):
         ask(crowd, str(n), slots=ONE)
-    rings = [ring_of(slot) for slot in crowd.find_unrung("cards", 10).slots]
+    rings = [ring_of(slot) for slot in crowd.find_unrung(["cards"], 10).slots]
     claims = side_by_side(8, lambda index: crowd.claim(rings, f"worker {index}"))
     assert sorted(ticket.slot for found in claims for ticket in found) == sorted(ring.slot for ring in rings)
     audit(crowd)
@@ -1703,7 +1703,7 @@ def test_concurrent_workers_never_claim_the_same_ring_twice(crowd: SqlStore) -> 
 def test_concurrent_reconcilers_act_once_on_each_slot(crowd: SqlStore) -> None:
     for n in range(5):
         ask(crowd, str(n), slots=ONE)
-    read = crowd.find_unrung("cards", 10).slots
+    read = crowd.find_unrung(["cards"], 10).slots
     rung = side_by_side(8, lambda _: crowd.ring(read))
     assert sorted(ring.slot for found in rung for ring in found) == sorted(slot.id for slot in read)
     crowd.claim([ring_of(slot) for slot in read], "ann")

@@ -68,7 +68,7 @@ def test_a_build_that_returns_no_result_has_failed(store: SqlStore, clock: FakeC
 
 def test_an_outdated_or_duplicate_ring_does_nothing(store: SqlStore, clock: FakeClock) -> None:
     add(store, "doc")
-    ring = store.ring(store.find_unrung("cards", 1).slots)[0]
+    ring = store.ring(store.find_unrung(["cards"], 1).slots)[0]
     store.admit([request("doc", Operation.CHANGE, slots=ONE, fingerprint="new")])
     executor = worker(store, clock)
     assert not executor.run(ring)

@@ -65,7 +65,7 @@ def test_active_rows_become_success_and_the_others_stay_not_indexed(guard: Guard
 def test_adopted_rows_start_no_work(guard: Guard, source: AdoptionSource) -> None:
     adopt(guard, "index", source)
     assert guard.store.claim_next(("index",), "anybody", 10) == []
-    assert guard.store.find_unrung("index", 10).slots == []
+    assert guard.store.find_unrung(["index"], 10).slots == []
 
 
 def test_a_second_adoption_reports_all_rows_as_known(guard: Guard, source: AdoptionSource) -> None:

@@ -69,7 +69,7 @@ def test_a_loop_wakes_immediately_when_another_process_requests_work(database_ur
     looked = threading.Event()
 
     def look() -> None:
-        found.append(len(store.find_unrung("content", 10).slots))
+        found.append(len(store.find_unrung(["content"], 10).slots))
         looked.set()
 
     loop = Loop("worker", look, bell.listen(), HOUR)
@@ -92,7 +92,7 @@ def test_a_loop_finds_work_whose_notification_was_lost_after_one_period(database
     store = open_configured_store(Settings(database=database_url), bell)
     elsewhere = open_configured_store(Settings(database=database_url), silent)  # its notifications reach nobody here
     found: list[int] = []
-    loop = Loop("worker", lambda: found.append(len(store.find_unrung("content", 10).slots)), bell.listen(), PERIOD)
+    loop = Loop("worker", lambda: found.append(len(store.find_unrung(["content"], 10).slots)), bell.listen(), PERIOD)
     thread = loop.start()
     until(lambda: found != [], "the loop did not start")
     assert elsewhere.admit([request("elsewhere")])[0].accepted

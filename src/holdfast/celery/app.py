@@ -62,8 +62,9 @@ def task_name(kind: str) -> str:
 
 def make_queue(settings: SchedulerSettings, kind: str) -> Queue:
     name = queue_name(settings, kind)
+    # The default exchange needs no bindings, which a publisher would read from Redis for each message.
     arguments = {"x-consumer-timeout": int(CONSUMER_TIMEOUT.total_seconds() * 1000)}
-    return Queue(name, Exchange(settings.queue_prefix, type="direct"), routing_key=name, queue_arguments=arguments)
+    return Queue(name, Exchange(""), routing_key=name, queue_arguments=arguments)
 
 
 def time_limit(settings: SchedulerSettings) -> timedelta:

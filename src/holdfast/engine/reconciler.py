@@ -6,6 +6,7 @@ each. If a slot changed meanwhile, the action does nothing. So any number of rec
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import ReconcileBatch, Store
 
 SWEEP_SECONDS = 60.0
+RINGS_AT_ONCE = 32  # of each kind, when new work was announced
 
 
 @dataclass(slots=True)
@@ -80,17 +82,30 @@ class Reconciler:
         for kind in self._kinds:
             due = self._store.find_due(kind, LARGEST_BATCH)
             full = self._apply(due, dead) or full
-            self._ring_kind(kind)
             if due.next_due is not None:
                 pauses.append(timedelta(microseconds=due.next_due - due.now))
+        full = self._ring_queued(LARGEST_BATCH) or full
         if self._sweep() or full:
             return timedelta()
         return min(pauses, default=None)
 
-    def ring_queued(self) -> None:
-        """Send rings for queued slots and do nothing else: the part of a pass that new work waits for."""
-        for kind in self._store.list_unrung_kinds(self._kinds):
-            self._ring_kind(kind)
+    def ring_queued(self) -> timedelta | None:
+        """Send rings for queued slots and do nothing else: the part of a pass that new work waits for.
+
+        Return zero if there is room for more rings.
+        """
+        return timedelta() if self._ring_queued(RINGS_AT_ONCE) else None
+
+    def _ring_queued(self, limit: int) -> bool:
+        """Ring at most `limit` slots of each kind. Return whether a kind may have more, and room for them."""
+        work = self._store.find_unrung(self._kinds, limit if self._carrier.needs_rings else 1)
+        if not work.slots:
+            return False
+        plans = self._decide(work, ())
+        self._failpoint("decided")
+        if plans.give_up:
+            self._store.give_up(plans.give_up)
+        return limit in self._ring(plans.ring).values()
 
     def _sweep(self) -> bool:
         """Delete old history and garbage once a minute. Return whether there is more."""
@@ -110,8 +125,7 @@ class Reconciler:
         self._failpoint("decided")
         expired = self._store.expire(plans.expire) if plans.expire else []
         failed = self._store.give_up(plans.give_up) if plans.give_up else []
-        for kind in {slot.kind for slot in plans.ring}:
-            self._ring([slot for slot in plans.ring if slot.kind == kind], self._room(kind))
+        self._ring(plans.ring)
         return len(work.slots) == LARGEST_BATCH and bool(expired or failed)
 
     def _decide(self, work: ReconcileBatch, dead: Collection[str]) -> PlannedActions:
@@ -131,28 +145,16 @@ class Reconciler:
                     assert_never(action)
         return plans
 
-    def _ring_kind(self, kind: str) -> None:
-        room = self._room(kind)
-        if room is None or room > 0:
-            work = self._store.find_unrung(kind, 1 if room is None else min(room, LARGEST_BATCH))
-            if work.slots:
-                plans = self._decide(work, ())
-                self._failpoint("decided")
-                if plans.give_up:
-                    self._store.give_up(plans.give_up)
-                self._ring(plans.ring, room)
-
-    def _ring(self, slots: Sequence[Slot], room: int | None) -> None:
-        """Send as many rings as there is room for. Workers that need no rings are only woken."""
-        if room is None:
+    def _ring(self, slots: Sequence[Slot]) -> Counter[str]:
+        """Send as many rings as there is room for. Return how many, by kind. Workers that poll are only woken."""
+        if not self._carrier.needs_rings:
             if slots:
                 self._carrier.carry(())
-            return
-        if slots[:room]:
-            self._carrier.carry(self._store.ring(slots[:room]))
-
-    def _room(self, kind: str) -> int | None:
-        """Return how many rings to send; None if the workers need no rings."""
-        if not self._carrier.needs_rings:
-            return None
-        return max(0, self._carrier.room(kind, partial(self._store.count_outstanding_rings, kind)))
+            return Counter()
+        chosen: list[Slot] = []
+        for kind in dict.fromkeys(slot.kind for slot in slots):
+            room = self._carrier.room(kind, partial(self._store.count_outstanding_rings, kind))
+            chosen += [slot for slot in slots if slot.kind == kind][: max(0, room)]
+        if chosen:
+            self._carrier.carry(self._store.ring(chosen))
+        return Counter(slot.kind for slot in chosen)

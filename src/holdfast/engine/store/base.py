@@ -300,12 +300,8 @@ class Store(Protocol):
         """Read the slots of a kind that are due, and the time at which the next one is."""
         ...
 
-    def find_unrung(self, kind: str, limit: int) -> ReconcileBatch:
-        """Read queued slots without a recent ring, in the order in which they are claimed."""
-        ...
-
-    def list_unrung_kinds(self, kinds: Collection[str]) -> list[str]:
-        """Return the kinds for which `find_unrung` would find a slot."""
+    def find_unrung(self, kinds: Collection[str], limit: int) -> ReconcileBatch:
+        """Read queued slots without a recent ring, at most `limit` of each kind, in the order of their claims."""
         ...
 
     def list_holders(self) -> list[str]:

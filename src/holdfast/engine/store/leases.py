@@ -58,9 +58,11 @@ class LeaseStore(StoreBase):
         return self._claim(lambda _: wanted, holder)
 
     def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
+        if not kinds:
+            return []
 
         def choose(tx: Transaction) -> list[ClaimTarget]:
-            rows = tx.run(sql.select_next(tuple(kinds)), limit=limit, attempts=self.rules.retry.max_attempts)
+            rows = tx.run(sql.select_next(tuple(kinds), limit), attempts=self.rules.retry.max_attempts)
             candidates = [Candidate(*row) for row in rows]
             candidates.sort(key=lambda candidate: (candidate.priority, candidate.queued_at, candidate.slot))
             alone = candidates[:1] if candidates and candidates[0].attempts else []

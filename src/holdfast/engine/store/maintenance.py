@@ -35,15 +35,12 @@ class MaintenanceStore(StoreBase):
                 now=now, slots=slots, next_due=tx.run(sql.SELECT_NEXT_DUE, kind=kind)[0][0], pauses=pauses
             )
 
-    def find_unrung(self, kind: str, limit: int) -> ReconcileBatch:
-        rows = self._read(sql.SELECT_UNRUNG_SLOTS, kind=kind, limit=limit, ring_again=micros(self.rules.ring_again))
+    def find_unrung(self, kinds: Collection[str], limit: int) -> ReconcileBatch:
+        if not kinds:
+            return ReconcileBatch(now=Moment(0), slots=[])
+        rows = self._read(sql.select_unrung(tuple(kinds), limit), ring_again=micros(self.rules.ring_again))
         now: Moment = rows[0][-1] if rows else Moment(0)
         return ReconcileBatch(now=now, slots=[slot_from_joined_row(row) for row in rows])
-
-    def list_unrung_kinds(self, kinds: Collection[str]) -> list[str]:
-        rows = [[kind] for kind in kinds]
-        found = self._read(sql.SELECT_UNRUNG_KINDS, rows, ring_again=micros(self.rules.ring_again))
-        return [kind for (kind,) in found]
 
     def list_holders(self) -> list[str]:
         return [holder for (holder,) in self._read(sql.SELECT_HOLDERS)]

@@ -17,7 +17,6 @@ from sqlalchemy import (
     case,
     column,
     delete,
-    exists,
     func,
     insert,
     literal_column,
@@ -46,6 +45,8 @@ from holdfast.engine.store.tables import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import FromClause
 
 S = SlotState
@@ -498,6 +499,20 @@ def _slots_where(*conditions: Any) -> Any:
     return select(*_slot_columns).select_from(_with_owner).where(*conditions)
 
 
+def _select_per_kind(statements: Sequence[Any], kinds: Sequence[str], limit: int) -> Any:
+    """Run the statements for each kind, as one. Each part uses its own index.
+
+    Kinds and limit are constants of the statement. With parameters, PostgreSQL would plan every execution anew, which
+    takes longer than the execution.
+    """
+    parts = [
+        statement.where(slots.c.kind == kind).limit(literal_column(str(limit))).subquery()
+        for kind in kinds
+        for statement in statements
+    ]
+    return union_all(*map(select, parts))
+
+
 _kind = slots.c.kind == text_param("kind")
 # Paused slots that wait for a retry need no action and would fill the batch.
 SELECT_DUE_SLOTS = (
@@ -520,13 +535,15 @@ _unrung = and_(
     or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - int_param("ring_again")),
     not_(paused(owners.c.base)),
 )
-SELECT_UNRUNG_SLOTS = (
-    _slots_where(_kind, _unrung).add_columns(NOW).order_by(slots.c.priority, slots.c.queued_at, slots.c.id).limit(LIMIT)
-)
-_row = batch(kind=str)
-SELECT_UNRUNG_KINDS = select(_row.c.kind).where(
-    exists(select(slots.c.id).select_from(_with_owner).where(slots.c.kind == _row.c.kind, _unrung))
-)
+
+
+@cache
+def select_unrung(kinds: tuple[str, ...], limit: int) -> Any:
+    """Select queued slots without a recent ring, with the present time, at most `limit` of each kind."""
+    order = (slots.c.priority, slots.c.queued_at, slots.c.id)
+    return _select_per_kind([_slots_where(_unrung).add_columns(NOW.label("now")).order_by(*order)], kinds, limit)
+
+
 COUNT_RUNG_SLOTS = select(func.count()).where(
     slots.c.rung_at.is_not(None),
     _kind,
@@ -547,23 +564,20 @@ _next_queued = (
     _candidate.select_from(_with_owner)
     .where(_state_in(S.QUEUED), _free, _attempts_left, not_(paused(owners.c.base)))
     .order_by(slots.c.priority, slots.c.queued_at, slots.c.id)
-    .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
 _next_timed = (
     _candidate.select_from(_with_owner)
     .where(_state_in(*TIMED_STATES), slots.c.due_at <= NOW, _free, _attempts_left, unpaused(owners.c.base))
     .order_by(slots.c.due_at)
-    .limit(LIMIT)
     .with_for_update(of=owners, skip_locked=True)
 )
 
 
 @cache
-def select_next(kinds: tuple[str, ...]) -> Any:
-    """Select slots to claim, up to the limit for each kind and state. Each part uses its own index."""
-    parts = [part.where(slots.c.kind == kind).subquery() for kind in kinds for part in (_next_timed, _next_queued)]
-    return union_all(*(select(part) for part in parts))
+def select_next(kinds: tuple[str, ...], limit: int) -> Any:
+    """Select slots to claim, at most `limit` of each kind and state."""
+    return _select_per_kind([_next_timed, _next_queued], kinds, limit)
 
 
 _row = batch(owner=int)
