@@ -52,9 +52,12 @@ class ExplainingDialect:
         self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
     ) -> list[tuple[Any, ...]]:
         if self.explained is not None:
-            cursor.execute("SAVEPOINT explained")
             explaining = statement._replace(sql=f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement.sql}")
+            alone = cursor.connection.autocommit  # then it only reads
+            if not alone:
+                cursor.execute("SAVEPOINT explained")
             ((plans,),) = self._dialect.run(cursor, explaining, rows, dict(values))
             self.explained.add(statement.sql, plans[0]["Plan"])
-            cursor.execute("ROLLBACK TO SAVEPOINT explained")
+            if not alone:
+                cursor.execute("ROLLBACK TO SAVEPOINT explained")
         return self._dialect.run(cursor, statement, rows, values)
