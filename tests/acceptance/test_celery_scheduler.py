@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+from ast import literal_eval
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.paid_provider import PaidProvider
 from tests.support.processes import until
-from tests.support.servers import ServerError
+from tests.support.servers import ServerError, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,6 +135,32 @@ def test_inspect_active_shows_kind_base_and_document(cluster: Cluster, paid: Pai
     assert task["name"] in ("holdfast.content", "holdfast.vector")
     assert task["kwargs"].keys() == {"base", "document", "owner_id", "slot", "generation"}
     assert "tide" not in str(task)
+    cluster.until_ready(1)
+
+
+def test_flower_shows_kind_base_and_document(cluster: Cluster, paid: PaidProvider) -> None:
+    paid.stall()
+    flower = httpx2.Client(base_url=f"http://127.0.0.1:{free_port()}/api", auth=("user", "secret"))
+    address = [f"--address={flower.base_url.host}", f"--port={flower.base_url.port}", "--basic-auth=user:secret"]
+    running = cluster.run_module("celery", "-A", "holdfast.celery", "flower", *address)
+    until(lambda: "Connected to" in running.log.read_text(), "Flower is not connected")
+    cluster.celery_worker(concurrency=1, options=["-E"])
+    cluster.run("reconcile")
+    cluster.add("a.md")
+    paid.await_calls(1)
+
+    def started() -> list[dict[str, Any]]:
+        return [task for task in flower.get("/tasks").json().values() if task["state"] == "STARTED"]
+
+    until(started, "Flower shows no task")
+    (task,) = started()
+    paid.release()
+    assert task["name"] == "holdfast.content"  # the answer to this ring continues with the other slots
+    shown = literal_eval(task["kwargs"])
+    assert shown.keys() == {"base", "document", "owner_id", "slot", "generation"}
+    assert shown["base"] == cluster.base.key
+    assert "tide" not in str(task)
+    flower.close()
     cluster.until_ready(1)
 
 

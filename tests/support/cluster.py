@@ -62,8 +62,12 @@ class Cluster:
 
     def run(self, *arguments: str) -> Running:
         """Start a command of Holdfast."""
+        return self.run_module("holdfast.cli", *arguments)
+
+    def run_module(self, module: str, *arguments: str) -> Running:
+        """Start another program with the same settings."""
         log = self.folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
-        return self._held.enter_context(Running(["-m", "holdfast.cli", *arguments], log, self.settings))
+        return self._held.enter_context(Running(["-m", module, *arguments], log, self.settings))
 
     def address_of(self, server: Running) -> str:
         """Return the address that a server prints when it is ready."""
