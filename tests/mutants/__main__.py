@@ -15,9 +15,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.mutants.generate import DATABASE_GUARDS, Mutant, generate_mutants
+from tests.mutants.generate import SERVER_GUARDS, Mutant, generate_mutants
 from tests.mutants.install import VARIABLE
 
 if TYPE_CHECKING:
@@ -45,18 +46,22 @@ TESTS_OF_GUARDS = {  # the simulation uses none of these modules
         "tests/integration/test_object_storage_memory.py",
     ),
 }
-# The tests of each module whose guards concern a real PostgreSQL. The simulation has none.
-DATABASE_TESTS = {
+CELERY_TESTS = ("tests/integration/test_celery_rings.py", "tests/acceptance/test_celery_scheduler.py")
+# The tests of each module whose guards concern a real PostgreSQL or a broker. The simulation has neither.
+SERVER_TESTS = {
     "holdfast.db.migrate": ("tests/contract/test_migrations.py", "tests/integration/test_lost_connections.py"),
     "holdfast.engine.loop": ("tests/integration/test_notify.py",),
     "holdfast.engine.store.leases": ("tests/contract/test_store.py",),
     "holdfast.indexes.postgres": ("tests/integration/test_postgres_vectors.py",),
+    "holdfast.celery.scheduler": CELERY_TESTS,
+    "holdfast.celery.worker": CELERY_TESTS,
 }
-OTHER_DATABASE_TESTS = (
+CONNECTION_TESTS = (
     "tests/integration/test_lost_connections.py",
     "tests/integration/test_pgbouncer.py",
     "tests/integration/test_store_behind_pgbouncer.py",
 )
+IN_EVERY_PROCESS = str(Path(__file__).resolve().parent / "every_process")  # in PYTHONPATH, for child processes
 ANYWHERE = "postgres or not postgres"
 CPU_SECONDS = 400  # per run; the slowest run that ends takes a quarter of it
 WALL_SECONDS = 1_200  # for a run that blocks without using CPU time
@@ -79,9 +84,10 @@ class Fate:
 
 def show(mutant: Mutant) -> Fate:
     """Run the simulation on a mutant, and the tests if the simulation detects nothing."""
-    environment = {**os.environ, VARIABLE: f"{mutant.module}:{mutant.number}"}
-    if mutant.module in DATABASE_GUARDS:
-        return Fate(mutant.name, None, _tests_notice(environment, _database_tests(mutant.module), marked=ANYWHERE))
+    path = os.pathsep.join((IN_EVERY_PROCESS, os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, VARIABLE: f"{mutant.module}:{mutant.number}", "PYTHONPATH": path}
+    if mutant.module in SERVER_GUARDS:
+        return Fate(mutant.name, None, _tests_notice(environment, _server_tests(mutant.module), marked=ANYWHERE))
     if not mutant.module.startswith(ENGINE):
         return Fate(mutant.name, None, _tests_notice(environment, _tests_of(mutant.module)))
     ran = _run([sys.executable, "-m", "tests.mutants", "--infected"], environment)
@@ -100,16 +106,16 @@ def _find_broken_test(mutants: Sequence[Mutant]) -> str | None:
     """Run the tests of these mutants without any mutant."""
     modules = {mutant.module for mutant in mutants}
     environment = dict(os.environ)
-    databases = {test for module in modules & {*DATABASE_GUARDS} for test in _database_tests(module)}
+    databases = {test for module in modules & {*SERVER_GUARDS} for test in _server_tests(module)}
     broken = _tests_notice(environment, sorted(databases), marked=ANYWHERE) if databases else None
-    if broken or modules <= {*DATABASE_GUARDS}:
+    if broken or modules <= {*SERVER_GUARDS}:
         return broken
-    others = [mutant.module for mutant in mutants if mutant.module not in DATABASE_GUARDS]
+    others = [mutant.module for mutant in mutants if mutant.module not in SERVER_GUARDS]
     return _tests_notice(environment, list(dict.fromkeys(test for module in others for test in _tests_of(module))))
 
 
-def _database_tests(module: str) -> Sequence[str]:
-    return DATABASE_TESTS.get(module, OTHER_DATABASE_TESTS)
+def _server_tests(module: str) -> Sequence[str]:
+    return SERVER_TESTS.get(module, CONNECTION_TESTS)
 
 
 def _tests_of(module: str) -> Sequence[str]:
@@ -130,6 +136,8 @@ def _tests_notice(environment: dict[str, str], tests: Sequence[str], marked: str
     if ran.returncode == OUT_OF_TIME:
         return ENDLESS
     failed = [line.split()[1] for line in ran.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if ran.returncode and not failed:  # a mutant ended the process
+        return f"pytest ended with {ran.returncode}"
     return failed[0] if failed else None
 
 

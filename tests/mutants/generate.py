@@ -10,8 +10,8 @@ The mutants remove, one at a time:
 - `documents/bulk*.py`, `bases/removal.py`, `blobs/`: the same in the functions of `GUARDS`, the conditions of their
   comprehensions, and the calls of `GUARD_CALLS`.
 - `db/database.py`, `db/postgres.py`, `db/migrate.py`, `engine/loop.py`, `engine/store/leases.py` and
-  `indexes/postgres.py`: each branch, each conjunct and each call in the functions that keep writes on PostgreSQL right
-  (`DATABASE_GUARDS`).
+  `indexes/postgres.py`, `celery/`: each branch, each condition of a comprehension and each call in the functions of
+  `SERVER_GUARDS`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ GUARDS = {
     "holdfast.blobs.s3_errors": {"translate_s3_errors", "make_refusal"},
     "holdfast.blobs.hashed_copy": {"_check_size"},
 }  # fmt: skip
-# Functions for lost connections, conflicts, upgrades, timeouts, poolers and the index of vectors.
-DATABASE_GUARDS = {
+# Functions for lost connections, conflicts, upgrades, timeouts, poolers, the index of vectors, and Celery.
+SERVER_GUARDS = {
     "holdfast.db.database": {"_begin_write", "next_pause"},
     "holdfast.db.postgres": {
         "_resolve_commit", "_set_timeouts", "_test", "_translate_connection_error", "begin_autocommit", "begin_write",
@@ -61,6 +61,11 @@ DATABASE_GUARDS = {
     "holdfast.engine.loop": {"run"},
     "holdfast.engine.store.leases": {"_check_schema"},
     "holdfast.indexes.postgres": {"_create_index", "tend"},
+    "holdfast.celery.scheduler": {"room", "carry", "_connect", "_declare", "_disconnect", "_close"},
+    "holdfast.celery.worker": {
+        "make_worker_app", "_answer", "before_start", "after_fork", "drain", "_get_worker", "_consumed_kinds",
+        "_wait_for_drain", "_check_time_limits", "_warn_of_consumer_timeout",
+    },
 }  # fmt: skip
 HARMLESS_CALLS = ("log.", "time.sleep")  # without them everything stays right
 
@@ -98,7 +103,7 @@ def generate_mutants() -> Iterator[Mutant]:
     trees = {module: ast.parse((SOURCE / (module.replace(".", "/") + ".py")).read_text()) for module in EDITS}
     defined = {name for tree in trees.values() for top in tree.body for name in _defined(top)}
     missing = {*PREDICATES, *DECISIONS, TABLE} - defined
-    for module, names in (GUARDS | DATABASE_GUARDS).items():
+    for module, names in (GUARDS | SERVER_GUARDS).items():
         missing |= names - {node.name for node in ast.walk(trees[module]) if isinstance(node, ast.FunctionDef)}
     if missing:
         raise LookupError(f"no longer defined, so no mutant is made of them: {sorted(missing)}")
@@ -222,7 +227,7 @@ EDITS = {
     "holdfast.guard.celery": _methods,
     "holdfast.guard.adopt": _methods,
     **{module: _guards(names, _branches, _filters, _guard_calls) for module, names in GUARDS.items()},
-    **{module: _guards(names, _branches, _calls_alone) for module, names in DATABASE_GUARDS.items()},
+    **{module: _guards(names, _branches, _filters, _calls_alone) for module, names in SERVER_GUARDS.items()},
 }
 
 
