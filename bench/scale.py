@@ -55,7 +55,8 @@ STEP = 100_000  # documents in one transaction
 KINDS = ("content", "fulltext")
 SPECS = (SlotSpec("content"), SlotSpec("fulltext", "content"))
 BASE = "bench"
-OTHER_BASES = 9  # small ones
+OTHER_BASES = 9  # with one document each
+SMALL_BASE = "other-3"
 ALLOWED_GROWTH = 2.0  # of the rows that an operation reads
 MANY_ROWS = 8 * MAX_COUNT  # an operation counts several things, each up to a limit
 # Operations whose time grows with the base, see docs/postgres.md.
@@ -177,6 +178,8 @@ class Scale:
             "documents of a rare kind": self._list(kinds=["note"]),
             "folders": self._list(kinds=["directory"]),
             "documents in a folder": self._list(parent=FIRST_FOLDER),
+            "documents of a small base": lambda: documents.list(SMALL_BASE),
+            "jobs of a small base": lambda: jobs.list(SMALL_BASE),
             "status of a document": lambda: documents.get(BASE, ready),
             "status of a queued document": lambda: documents.get(BASE, queued),
             "status of 50 documents": lambda: documents.statuses(BASE, range(queued, queued + 50)),

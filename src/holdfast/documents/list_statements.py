@@ -323,10 +323,15 @@ def count_hidden(scope: ListScope) -> Any:
 
 
 def _count_with_status(status: Status | None) -> Any:
-    """Count the items of a base with a status, or its containers, up to the limit. Hidden items are included."""
-    matches = item_statuses.c.status.is_(None) if status is None else item_statuses.c.status == _text(status)
+    """Count the items of a base with a status, or its containers, up to the limit. Hidden items are included.
+
+    The status is compared as a range, because the order by a status that equals a constant is that of the primary key,
+    and PostgreSQL might read all items by it.
+    """
+    column, text = item_statuses.c.status, status and _text(status)
+    matches = column.is_(None) if text is None else column.between(text, text)
     read = select(item_statuses.c.item_id).where(item_statuses.c.base_id == bases.c.id, matches).correlate(bases)
-    return _count_rows(read, item_statuses.c.item_id).scalar_subquery()
+    return _count_rows(read, column, item_statuses.c.item_id).scalar_subquery()
 
 
 COUNTED_STATUSES = (*Status, None)  # None: containers
