@@ -86,7 +86,6 @@ def everything(log: EventLog) -> list[str]:
     return found
 
 
-@pytest.mark.smoke
 def test_a_browser_receives_every_event_once_after_readers_and_writers_are_killed(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

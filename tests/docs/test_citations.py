@@ -58,7 +58,8 @@ def unknown(text: str) -> list[str]:
 
 
 def test_every_file_that_is_cited_is_in_the_repository() -> None:
-    assert {str(path.relative_to(ROOT)): bad for path in sources() if (bad := unknown(prose(path)))} == {}
+    suspects = [path for path in sources() if unknown(path.read_text("utf-8"))]  # parsing only these saves time
+    assert {str(path.relative_to(ROOT)): bad for path in suspects if (bad := unknown(prose(path)))} == {}
 
 
 @pytest.mark.parametrize("text", ["# DESIGN.md, row by row", "see `core/leases.py`", "(docs/no-such.md)", "no_such.py"])

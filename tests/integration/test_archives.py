@@ -1092,6 +1092,7 @@ print(count)
 """
 
 
+@pytest.mark.proof
 @BOTH
 def test_a_restore_that_is_killed_at_any_point_is_deleted_by_the_next_sweep(
     make: Make, provider: OpenAIProvider, kind: str, tmp_path: Path
@@ -1154,6 +1155,7 @@ def test_a_restore_that_runs_on_another_host_is_not_cleaned_up(make: Make) -> No
     assert_nothing(rig)
 
 
+@pytest.mark.proof
 def test_thousands_of_documents_need_little_memory_and_small_transactions(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

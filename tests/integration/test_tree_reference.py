@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -258,6 +259,7 @@ class Machine(RuleBasedStateMachine):
         raise AssertionError("it never comes to rest")
 
 
+@pytest.mark.proof
 def test_search_finds_exactly_the_current_content(sqlite_pattern: Path) -> None:
     Machine.pattern = sqlite_pattern
     run_state_machine_as_test(

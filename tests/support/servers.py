@@ -38,11 +38,14 @@ from psycopg import sql
 from tests.support.timeouts import PATIENCE_SECONDS
 
 HOST = "127.0.0.1"
+SERVER_PORTS = range(12_000, 32_000)  # Linux connects from 32768 and above
 POLL_SECONDS = 0.02
 LOG_TAIL_CHARACTERS = 2000
 # A line on the pipe means that the child was waited for. Until then no other process can have its process id.
 # A closed pipe without a line means that the parent process died.
 WATCHMAN = 'read -r _ || kill -s "$1" -- "-$2"'
+
+_given_ports: set[int] = set()
 
 
 class ServerError(RuntimeError):
@@ -497,8 +500,9 @@ class SeaweedFS(Server):
 
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         super().__init__(directory, durable=durable)
-        self._ports = {name: _free_port_below(50_000) for name in ("master", "volume", "filer")}
-        self.port = _free_port_below(50_000)
+        parts = ("master.port", "volume.port", "filer.port")
+        self._ports = {name: free_port() for part in (*parts, "s3.port") for name in (part, f"{part}.grpc")}
+        self.port = self._ports["s3.port"]
 
     @property
     def url(self) -> str:
@@ -516,11 +520,10 @@ class SeaweedFS(Server):
 
     def _command(self) -> list[str]:
         home = self.directory.resolve()
-        ports = [f"-{name}.port={port}" for name, port in self._ports.items()]
+        ports = [f"-{name}={port}" for name, port in self._ports.items()]
         sizes = ["-volume.max=500", "-master.volumeSizeLimitMB=64"]  # each bucket takes several volumes
         s3 = [
             "-s3",
-            f"-s3.port={self.port}",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             f"-s3.config={home / 's3.json'}",
@@ -540,19 +543,17 @@ def log_tail(log: Path) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """Return a free port below those that the system gives to outgoing connections.
 
-
-def _free_port_below(limit: int) -> int:
-    """Return a free port, such that the port 10,000 above it is free too: SeaweedFS uses that one for gRPC."""
+    No connection of another test can take such a port before the server binds it. No port is returned twice.
+    """
     while True:
-        port = random.randrange(20_000, limit)
-        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
-            one.bind((HOST, port))
-            other.bind((HOST, port + 10_000))
+        port = random.SystemRandom().choice(SERVER_PORTS)
+        if port in _given_ports:
+            continue
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((HOST, port))
+            _given_ports.add(port)
             return port
 
 

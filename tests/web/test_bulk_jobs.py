@@ -59,7 +59,6 @@ def delete_everything(page: Page) -> Locator:
     return page.locator("#bulk-job")
 
 
-@pytest.mark.smoke
 @pytest.mark.usefixtures("full")
 def test_the_bar_of_a_bulk_job_shows_its_progress_and_its_end(page: Page, site: Site) -> None:
     bar = delete_everything(page)

@@ -384,7 +384,6 @@ def test_hostile_names_and_texts_are_rendered_as_text(page: Page, site: Site, ba
     assert page.evaluate("window.hit") is None
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("look", [{"color_scheme": "light", "locale": "en-GB"}, NARROW], ids=["wide", "narrow"])
 def test_the_page_of_a_document_is_accessible_and_fits(page: Page, put: Put) -> None:
     document = put("tides.md", sections(3))

@@ -53,7 +53,6 @@ def test_every_page_is_accessible_and_fits(browser: Browser, site: Site, filled:
     assert found == []
 
 
-@pytest.mark.smoke
 def test_every_page_uses_the_language_of_the_browser(browser: Browser, site: Site, filled: dict[str, str]) -> None:
     context = browser.new_context(base_url=site.url, locale="zh-CN")
     for name, place in PAGES.items():
