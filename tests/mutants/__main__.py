@@ -84,8 +84,7 @@ class Fate:
 
 def show(mutant: Mutant) -> Fate:
     """Run the simulation on a mutant, and the tests if the simulation detects nothing."""
-    path = os.pathsep.join((IN_EVERY_PROCESS, os.environ.get("PYTHONPATH", "")))
-    environment = {**os.environ, VARIABLE: f"{mutant.module}:{mutant.number}", "PYTHONPATH": path}
+    environment = {**_healthy_environment(), VARIABLE: f"{mutant.module}:{mutant.number}"}
     if mutant.module in SERVER_GUARDS:
         return Fate(mutant.name, None, _tests_notice(environment, _server_tests(mutant.module), marked=ANYWHERE))
     if not mutant.module.startswith(ENGINE):
@@ -105,13 +104,19 @@ def show(mutant: Mutant) -> Fate:
 def _find_broken_test(mutants: Sequence[Mutant]) -> str | None:
     """Run the tests of these mutants without any mutant."""
     modules = {mutant.module for mutant in mutants}
-    environment = dict(os.environ)
+    environment = _healthy_environment()
     databases = {test for module in modules & {*SERVER_GUARDS} for test in _server_tests(module)}
     broken = _tests_notice(environment, sorted(databases), marked=ANYWHERE) if databases else None
     if broken or modules <= {*SERVER_GUARDS}:
         return broken
     others = [mutant.module for mutant in mutants if mutant.module not in SERVER_GUARDS]
     return _tests_notice(environment, list(dict.fromkeys(test for module in others for test in _tests_of(module))))
+
+
+def _healthy_environment() -> dict[str, str]:
+    """Return the environment of a run without a mutant. It differs from that of a mutant in one variable."""
+    path = os.pathsep.join((IN_EVERY_PROCESS, os.environ.get("PYTHONPATH", "")))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def _server_tests(module: str) -> Sequence[str]:
@@ -129,8 +134,7 @@ def _tests_of(module: str) -> Sequence[str]:
 
 def _tests_notice(environment: dict[str, str], tests: Sequence[str], marked: str = "not postgres") -> str | None:
     command = [
-        sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "tests.mutants.install",
-        "-p", "no:cacheprovider", "-m", marked, *tests,
+        sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", marked, *tests,
     ]  # fmt: skip
     ran = _run(command, environment)
     if ran.returncode == OUT_OF_TIME:

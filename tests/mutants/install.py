@@ -1,6 +1,6 @@
 """Replaces a module by a mutant before any code imports the module.
 
-As a pytest plugin (`-p tests.mutants.install`) it reads the mutant from the environment.
+Importing this module installs the mutant that the environment names. `every_process` imports it in each process.
 """
 
 from __future__ import annotations
