@@ -1,4 +1,4 @@
-"""Every role and the broker fail in turn, and the result is the same as on one machine."""
+"""Every role and every server fails in turn, and the result is the same as on one machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.processes import until
+from tests.support.servers import Postgres, SeaweedFS
 from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.celery_worker import CeleryWorker
     from tests.support.object_storage import ObjectStorage
-    from tests.support.servers import Postgres, Server
+    from tests.support.servers import Server
 
 pytestmark = [pytest.mark.postgres, pytest.mark.celery, pytest.mark.s3]
 
@@ -123,26 +124,40 @@ def broker(request: pytest.FixtureRequest) -> Server:
     return server
 
 
+@pytest.fixture(scope="module")
+def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A server that no other module uses, because this test kills it."""
+    with Postgres(tmp_path_factory.mktemp("own-postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """Replaces the server that other modules share."""
+    with SeaweedFS(tmp_path_factory.mktemp("own-seaweedfs")) as server:
+        yield server
+
+
 @pytest.fixture
-def embedded(tmp_path: Path, postgres: Postgres) -> Iterator[Cluster]:
-    name = f"embedded_{uuid.uuid4().hex[:8]}"
-    with Cluster(tmp_path / "one", postgres.create_database(name), "", scheduler="embedded") as cluster:
+def embedded(tmp_path: Path, own_postgres: Postgres) -> Iterator[Cluster]:
+    database = own_postgres.create_database(f"embedded_{uuid.uuid4().hex[:8]}")
+    with Cluster(tmp_path / "one", database, "", scheduler="embedded") as cluster:
         yield cluster
-    postgres.drop_database(name)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, postgres_url: str, broker: Server, s3: ObjectStorage) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, own_postgres: Postgres, broker: Server, s3: ObjectStorage) -> Iterator[Cluster]:
+    database = own_postgres.create_database(f"many_{uuid.uuid4().hex[:8]}")
     data = f"s3://{s3.create_bucket()}/files"
     prefix = f"t{uuid.uuid4().hex[:8]}"
     with Cluster(
-        tmp_path / "many", postgres_url, broker.url, queue_prefix=prefix, data=data, s3_endpoint=s3.endpoint
+        tmp_path / "many", database, broker.url, queue_prefix=prefix, data=data, s3_endpoint=s3.endpoint
     ) as cluster:
         yield cluster
 
 
-def test_all_roles_and_the_broker_fail_in_turn_without_a_trace(
-    cluster: Cluster, embedded: Cluster, broker: Server
+def test_all_roles_and_servers_fail_in_turn_without_a_trace(
+    cluster: Cluster, embedded: Cluster, broker: Server, own_postgres: Postgres, seaweedfs: SeaweedFS
 ) -> None:
     webs = [cluster.run("web", "--port", "0") for _ in range(2)]
     reconcilers = [cluster.run("reconcile") for _ in range(2)]
@@ -163,9 +178,12 @@ def test_all_roles_and_the_broker_fail_in_turn_without_a_trace(
 
         return kill
 
-    def flush_and_restart_broker() -> None:
-        broker.crash()
-        broker.start()
+    def crash_and_restart(server: Server) -> Callable[[], None]:
+        def crash() -> None:
+            server.crash()
+            server.restart()
+
+        return crash
 
     def replace_reconcilers() -> None:
         for old in reconcilers:
@@ -178,7 +196,9 @@ def test_all_roles_and_the_broker_fail_in_turn_without_a_trace(
         kill_workers(indexers, INDEXERS, pool="threads", concurrency=2),
         lambda: readers[0].kill_child(),  # noqa: PLW0108 - the worker of that time
         kill_reconciler,
-        flush_and_restart_broker,
+        crash_and_restart(broker),  # Valkey has lost its messages then
+        crash_and_restart(own_postgres),
+        crash_and_restart(seaweedfs),
         kill_web,
         replace_reconcilers,
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import os
 import select
 import threading
@@ -166,7 +167,7 @@ class PostgresNotifier:
         self._listens = bool(options.direct) or not options.pooled
         self._mutex = threading.Lock()
         self._connection: Any = None
-        self._last_sent = 0.0
+        self._last_sent = -math.inf  # monotonic; its zero is the start of the machine, which may be just now
         self._timer: threading.Timer | None = None
         self._closed = False
 
