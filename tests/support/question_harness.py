@@ -31,9 +31,13 @@ def sections(count: int, *, but: Mapping[int, str] | None = None, word: str = "k
 
 
 def crustaceans(request: dict[str, Any]) -> str:
-    """Return a pair for each sentence about a part. The question has a word that the text does not contain."""
+    """Return a pair for each sentence about a part. The question has a word that the text does not contain.
+
+    A probe after an outage has no text.
+    """
     found = TEXT.search(request["messages"][-1]["content"])
-    assert found is not None
+    if found is None:
+        return "yes"
     said = PART.findall(found[2])
     asked = [{"question": f"Which crustacean lives in part {part}?", "answer": f"{a} {b}."} for a, part, b in said]
     return json.dumps({"pairs": asked})
