@@ -124,7 +124,8 @@ def test_workers_stop_when_their_parent_process_is_killed(shop: Shop) -> None:
         until(lambda: not any(map(alive, workers)), "the workers live on")
     slot = shop.store.slot("shelf", "doc-0", "content")
     assert (slot.state, slot.attempts, slot.holder) == (SlotState.QUEUED, 0, None)  # released, not expired
-    assert shop.count("slot.released") == 1
+    assert shop.count("slot.released") >= 1  # by both workers, if the second claimed it before it stopped
+    assert shop.count("slot.expired") == 0
 
 
 def alive(pid: int) -> bool:
