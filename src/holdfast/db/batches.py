@@ -13,12 +13,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, ColumnElement, Float, Integer, LargeBinary, Text, bindparam, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ClauseElement,
+    ColumnElement,
+    Executable,
+    Float,
+    Integer,
+    LargeBinary,
+    Text,
+    bindparam,
+    column,
+    literal_column,
+    select,
+    true,
+    union_all,
+    values,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from sqlalchemy import Select, Subquery
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -61,6 +78,16 @@ class _TransactionId(FunctionElement[int]):
 
 XID = _TransactionId()
 
+
+class _Unsynced(FunctionElement[bool]):
+    """Always true. On PostgreSQL, it lets the commit of its transaction not wait for the disk."""
+
+    inherit_cache = True
+    type = Boolean()
+
+
+UNSYNCED = _Unsynced()
+
 TYPES: dict[type, TypeEngine[Any]] = {int: BigInteger(), float: Float(), str: Text(), bytes: LargeBinary()}
 
 
@@ -100,6 +127,38 @@ def _(element: is_in, compiler: SQLCompiler, **kw: Any) -> str:
 def _(element: is_in, compiler: SQLCompiler, **kw: Any) -> str:
     column, query = (compiler.process(part, **kw) for part in element.clauses)
     return f"({column} = ANY(ARRAY{query}))"
+
+
+class for_each(Executable, ClauseElement):  # noqa: N801 - reads as a part of SQL
+    """Run queries for each value of a column, as one statement; each query uses its index and its own limit.
+
+    PostgreSQL runs each query in a loop over the values. SQLite has no LATERAL, so it gets one query for each value;
+    PostgreSQL would plan each of them.
+    """
+
+    inherit_cache = False  # `Database` keeps compiled statements
+
+    def __init__(self, matched: ColumnElement[str], wanted: Collection[str], queries: Sequence[Select[Any]]) -> None:
+        self.matched = matched
+        self.wanted = wanted
+        self.queries = queries
+
+
+@compiles(for_each, "sqlite")
+def _(element: for_each, compiler: SQLCompiler, **kw: Any) -> str:
+    parts = [
+        select(query.where(element.matched == value).subquery())
+        for value in element.wanted
+        for query in element.queries
+    ]
+    return compiler.process(union_all(*parts), **kw)
+
+
+@compiles(for_each, "postgresql")
+def _(element: for_each, compiler: SQLCompiler, **kw: Any) -> str:
+    each = values(column("value", Text()), name="each", literal_binds=True).data([(value,) for value in element.wanted])
+    loops = [query.where(element.matched == each.c.value).lateral() for query in element.queries]
+    return compiler.process(union_all(*(select(loop).select_from(each.join(loop, true())) for loop in loops)), **kw)
 
 
 class least(FunctionElement[int]):  # noqa: N801 - reads as a SQL function
@@ -173,3 +232,13 @@ def _(_element: _TransactionId, _compiler: SQLCompiler, **_kw: Any) -> str:
 @compiles(_TransactionId, "postgresql")
 def _(_element: _TransactionId, _compiler: SQLCompiler, **_kw: Any) -> str:
     return "(SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT))"
+
+
+@compiles(_Unsynced, "sqlite")
+def _(_element: _Unsynced, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "1"
+
+
+@compiles(_Unsynced, "postgresql")
+def _(_element: _Unsynced, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "(SELECT set_config('synchronous_commit', 'off', TRUE)) = 'off'"

@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.selectable import SelectBase
 
+from holdfast.db.batches import for_each
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -78,14 +79,14 @@ class Dialect(Protocol):
         """Open a connection for one statement that only reads."""
         ...
 
+    def begin_single_write(self, engine: Engine) -> AbstractContextManager[Connection]:
+        """Open a connection for one statement that writes, and may be lost."""
+        ...
+
     def run(
         self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
     ) -> list[tuple[Any, ...]]:
         """Execute a statement with its batch and return the result rows."""
-        ...
-
-    def make_disposable(self, tx: Transaction) -> None:
-        """Let the commit not wait for the disk. A crash of the database may lose it."""
         ...
 
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
@@ -145,7 +146,6 @@ class Transaction:
         self._driver: Any = connection.connection.driver_connection
         self.needs_notification = False  # wake event listeners after the commit
         self.may_have_written = False
-        self.disposable = False
 
     @property
     def connection(self) -> Connection:
@@ -194,11 +194,6 @@ class Transaction:
             for part in data:
                 copy.write(part)
 
-    def make_disposable(self) -> None:
-        """Let the commit not wait for the disk. A crash of the database may lose it."""
-        self.disposable = True
-        self._dialect.make_disposable(self)
-
     def lock_owners(self, owners: Collection[int]) -> None:
         """Prevent other transactions from changing the slots of these owners until the commit."""
         self._dialect.lock_owners(self, owners)
@@ -237,19 +232,38 @@ class Database:
         If it conflicts with another transaction, or loses its connection before the commit, it is rolled back and
         `work` runs again.
         """
+
+        def attempt() -> tuple[Transaction, T]:
+            with self._begin_write(durable=durable) as tx:
+                return tx, work(tx)
+
+        tx, result = self._retry(attempt)
+        self._notify(tx)
+        return result
+
+    def write_disposable(self, statement: ClauseElement, rows: Rows, **params: Any) -> list[tuple[Any, ...]]:
+        """Run one statement that writes, and may be lost. On PostgreSQL this takes one round trip.
+
+        A statement with `UNSYNCED` among its conditions does not wait for the disk.
+        """
+
+        def attempt() -> list[tuple[Any, ...]]:
+            with self.dialect.begin_single_write(self.engine) as connection:
+                return self.wrap_connection(connection).run(statement, rows, **params)
+
+        return self._retry(attempt)
+
+    def _retry(self, attempt: Callable[[], T]) -> T:
+        """Repeat an attempt after a conflict with another transaction, or when its connection was lost."""
         retries = _Retries(self.dialect)
         while True:
             try:
-                with self._begin_write(durable=durable) as tx:
-                    result = work(tx)
+                return attempt()
             except self._errors as error:
                 pause = retries.next_pause(driver_error(error))
                 if pause is None:
                     raise self._translate(error) from error
                 time.sleep(pause)
-            else:
-                self._notify(tx)
-                return result
 
     @contextmanager
     def writing(self, *, durable: bool) -> Iterator[Transaction]:
@@ -263,7 +277,7 @@ class Database:
         with self.dialect.begin_write(self.engine, durable=durable) as connection:
             tx = self.wrap_connection(connection)
             yield tx
-            if tx.may_have_written and not tx.disposable:
+            if tx.may_have_written:
                 self.dialect.prepare_commit(connection)
 
     @contextmanager
@@ -390,5 +404,7 @@ def _compile(statement: ClauseElement, dialect: SqlDialect) -> CompiledStatement
     constants = {
         name: parameter.effective_value for parameter, name in compiled.bind_names.items() if not parameter.required
     }
-    reads_only = isinstance(statement, SelectBase) and not any(cte.element.is_dml for cte in compiled.ctes or ())
+    reads_only = isinstance(statement, SelectBase | for_each) and not any(
+        cte.element.is_dml for cte in compiled.ctes or ()
+    )
     return CompiledStatement(str(compiled), constants, compiled.positiontup or (), reads_only)

@@ -138,15 +138,23 @@ class PostgresDialect:
 
         Behind a pooler it needs one, for the timeouts.
         """
-        if self._options.pooled:
-            with self.begin_read(engine) as connection:
-                yield connection
-        else:
-            with (
-                engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
-                connection.begin(),  # sends nothing
-            ):
-                yield connection
+        with self.begin_read(engine) if self._options.pooled else self._begin_implicit(engine) as connection:
+            yield connection
+
+    @contextmanager
+    def begin_single_write(self, engine: Engine) -> Iterator[Connection]:
+        """Open no transaction: the statement commits itself. Behind a pooler it needs one, for the timeouts."""
+        with engine.begin() if self._options.pooled else self._begin_implicit(engine) as connection:
+            yield connection
+
+    @contextmanager
+    def _begin_implicit(self, engine: Engine) -> Iterator[Connection]:
+        """Make each statement its own transaction."""
+        with (
+            engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+            connection.begin(),  # sends nothing
+        ):
+            yield connection
 
     def run(
         self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
@@ -156,9 +164,6 @@ class PostgresDialect:
             values["rows"] = json.dumps(rows, default=bytes.hex)
         cursor.execute(statement.sql, values)
         return cursor.fetchall() if cursor.description else []
-
-    def make_disposable(self, tx: Transaction) -> None:
-        tx.run_sql("SET LOCAL synchronous_commit = off")
 
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Lock the rows of the owners in the order of their ids, which prevents deadlocks."""

@@ -147,6 +147,9 @@ class SqliteDialect:
     def begin_single_read(self, engine: Engine) -> AbstractContextManager[Connection]:
         return self.begin_read(engine)
 
+    def begin_single_write(self, engine: Engine) -> AbstractContextManager[Connection]:
+        return self.begin_write(engine, durable=False)
+
     def run(
         self, cursor: Any, statement: CompiledStatement, rows: Rows | None, values: dict[str, Any]
     ) -> list[tuple[Any, ...]]:
@@ -163,9 +166,6 @@ class SqliteDialect:
             cursor.execute(sql, [*before, *chain.from_iterable(part), *after])
             result += cursor.fetchall()
         return result
-
-    def make_disposable(self, tx: Transaction) -> None:
-        """Do nothing: only durable transactions wait for the disk."""
 
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Do nothing: BEGIN IMMEDIATE excludes other writers."""

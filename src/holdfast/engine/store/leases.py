@@ -55,13 +55,18 @@ class LeaseStore(StoreBase):
 
     def claim(self, rings: Sequence[Ring], holder: str) -> list[Ticket]:
         wanted = [(ring.owner, ring.slot, ring.generation) for ring in rings if _possible(ring)]
-        return self._claim(lambda _: wanted, holder)
+
+        def lock(tx: Transaction) -> list[ClaimTarget]:
+            tx.lock_owners({owner for owner, _, _ in wanted})
+            return wanted
+
+        return self._claim(lock, holder)
 
     def claim_next(self, kinds: Sequence[str], holder: str, limit: int) -> list[Ticket]:
         if not kinds:
             return []
 
-        def choose(tx: Transaction) -> list[ClaimTarget]:
+        def lock(tx: Transaction) -> list[ClaimTarget]:
             rows = tx.run(sql.select_next(tuple(kinds), limit), attempts=self.rules.retry.max_attempts)
             candidates = [Candidate(*row) for row in rows]
             candidates.sort(key=lambda candidate: (candidate.priority, candidate.queued_at, candidate.slot))
@@ -70,24 +75,25 @@ class LeaseStore(StoreBase):
             together = alone or [*new[:limit], *(candidate for candidate in new[limit:] if candidate.deleting)]
             return [(candidate.owner, candidate.slot, candidate.wanted) for candidate in together]
 
-        return self._claim(choose, holder)
+        return self._claim(lock, holder)
 
-    def _claim(self, choose: Callable[[Transaction], list[ClaimTarget]], holder: str) -> list[Ticket]:
-        changes, siblings = self.database.write(lambda tx: self._claim_in(tx, choose(tx), holder), durable=False)
+    def _claim(self, lock: Callable[[Transaction], list[ClaimTarget]], holder: str) -> list[Ticket]:
+        """Claim the slots that `lock` returns. It locks their owners."""
+        changes, siblings = self.database.write(lambda tx: self._claim_in(tx, lock(tx), holder), durable=False)
         self._announce_changes(changes)
         return make_tickets(changes, siblings)
 
     def _claim_in(
         self, tx: Transaction, chosen: Sequence[ClaimTarget], holder: str, *, anyway: bool = False
     ) -> tuple[list[SlotChange], list[Slot]]:
-        """Claim within a transaction. Return the changes, and all slots of their owners after them.
+        """Claim in a transaction that locked the owners. Return the changes, and all slots of the owners after them.
 
         With `anyway`, a pause does not prevent the claim: adoption claims slots only to complete them.
         """
         if not chosen:
             return [], []
         rules = self.rules
-        snapshot = Snapshot.load_locked(tx, {owner for owner, _, _ in chosen})
+        snapshot = Snapshot(tx, {owner for owner, _, _ in chosen})
         rows = tx.run(
             sql.CLAIM_SLOTS,
             [[slot, generation] for _, slot, generation in chosen if slot in snapshot.slots],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     ColumnElement,
+    Integer,
     Text,
     and_,
     case,
@@ -24,11 +25,23 @@ from sqlalchemy import (
     or_,
     select,
     table,
-    union_all,
     update,
 )
 
-from holdfast.db import LIMIT, NOW, XID, batch, greatest, int_param, is_one_of, least, text_literal, text_param
+from holdfast.db import (
+    LIMIT,
+    NOW,
+    UNSYNCED,
+    XID,
+    batch,
+    for_each,
+    greatest,
+    int_param,
+    is_one_of,
+    least,
+    text_literal,
+    text_param,
+)
 from holdfast.engine.queue import BULK, WHOLE_QUEUE
 from holdfast.engine.states import SlotState
 from holdfast.engine.store.tables import (
@@ -45,8 +58,6 @@ from holdfast.engine.store.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sqlalchemy import FromClause
 
 S = SlotState
@@ -458,11 +469,16 @@ UPDATE_QUOTA_USE = update(quotas).values(day=_row.c.day, used=_row.c.used).where
 _row = batch(base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float)
 INSERT_REFUSALS = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
 
-_row = batch(**SLOT_READ_COLUMNS)
+_row = select(batch(**SLOT_READ_COLUMNS, owner=int)).cte("read")  # used twice
+_lock_owners = (
+    select(owners.c.id).where(owners.c.id.in_(select(_row.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
+)
 MARK_RUNG = (
     update(slots)
     .values(rung_at=NOW)
     .where(
+        UNSYNCED,
+        slots.c.owner_id.in_(_lock_owners),
         unchanged_since_read(_row),
         or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - int_param("ring_again")),
         unpaused(BASE_OF_SLOT),
@@ -499,20 +515,6 @@ def _slots_where(*conditions: Any) -> Any:
     return select(*_slot_columns).select_from(_with_owner).where(*conditions)
 
 
-def _select_per_kind(statements: Sequence[Any], kinds: Sequence[str], limit: int) -> Any:
-    """Run the statements for each kind, as one. Each part uses its own index.
-
-    Kinds and limit are constants of the statement. With parameters, PostgreSQL would plan every execution anew, which
-    takes longer than the execution.
-    """
-    parts = [
-        statement.where(slots.c.kind == kind).limit(literal_column(str(limit))).subquery()
-        for kind in kinds
-        for statement in statements
-    ]
-    return union_all(*map(select, parts))
-
-
 _kind = slots.c.kind == text_param("kind")
 # Paused slots that wait for a retry need no action and would fill the batch.
 SELECT_DUE_SLOTS = (
@@ -537,11 +539,16 @@ _unrung = and_(
 )
 
 
+def _constant(limit: int) -> ColumnElement[int]:
+    """Return a limit as a literal: with a parameter, PostgreSQL would plan each execution anew."""
+    return literal_column(str(limit), Integer)
+
+
 @cache
 def select_unrung(kinds: tuple[str, ...], limit: int) -> Any:
     """Select queued slots without a recent ring, with the present time, at most `limit` of each kind."""
-    order = (slots.c.priority, slots.c.queued_at, slots.c.id)
-    return _select_per_kind([_slots_where(_unrung).add_columns(NOW.label("now")).order_by(*order)], kinds, limit)
+    query = _slots_where(_unrung).add_columns(NOW.label("now")).limit(_constant(limit))
+    return for_each(slots.c.kind, kinds, [query.order_by(slots.c.priority, slots.c.queued_at, slots.c.id)])
 
 
 COUNT_RUNG_SLOTS = select(func.count()).where(
@@ -577,7 +584,7 @@ _next_timed = (
 @cache
 def select_next(kinds: tuple[str, ...], limit: int) -> Any:
     """Select slots to claim, at most `limit` of each kind and state."""
-    return _select_per_kind([_next_timed, _next_queued], kinds, limit)
+    return for_each(slots.c.kind, kinds, [query.limit(_constant(limit)) for query in (_next_timed, _next_queued)])
 
 
 _row = batch(owner=int)
