@@ -51,12 +51,16 @@ from tests.contract.steps import (
     states,
     take,
 )
+from tests.support.audit import Meanwhile
 from tests.support.clock import START
 from tests.support.stores import CONTENT, DOCUMENT, ONE, VECTOR, open_test_store, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from sqlalchemy import ClauseElement
+
+    from holdfast.db.database import Rows
     from holdfast.engine.slot import Ticket
     from holdfast.engine.store.sql_store import SqlStore
     from tests.support.clock import FakeClock
@@ -1166,6 +1170,14 @@ def test_queued_slots_are_rung_in_the_order_of_claims(books: SqlStore, clock: Fa
     assert [slot.key.owner for slot in books.find_unrung(["cards"], 2).slots] == ["a", "c"]
 
 
+def test_the_limit_of_rings_applies_to_each_kind(books: SqlStore, clock: FakeClock) -> None:
+    for n, kind in enumerate(("x", "y", "x", "y", "x", "z")):
+        ask(books, str(n), slots=(SlotSpec(kind),))
+        clock.advance(SECOND)
+    found = books.find_unrung(["y", "x"], 2).slots
+    assert sorted(slot.key.owner for slot in found) == ["0", "1", "2", "3"]
+
+
 def test_only_queued_slots_that_are_free_are_rung(books: SqlStore, clock: FakeClock) -> None:
     ask(books)
     assert [slot.key.kind for kind in KINDS for slot in books.find_unrung([kind], 10).slots] == ["content"]
@@ -1200,6 +1212,36 @@ def test_a_ring_changes_only_the_ring_time_of_a_slot(books: SqlStore) -> None:
     books.ring([before])
     assert books.slot("shelf", "doc", "content") == before._replace(rung_at=START)
     assert books.events() == events
+
+
+def test_a_ring_waits_for_a_transaction_that_locked_its_owner(books: SqlStore) -> None:
+    ask(books)
+    slot = books.slot("shelf", "doc", "content")
+    with books.database.writing(durable=False) as tx:
+        tx.lock_owners([slot.owner_id])
+        ringing = Meanwhile(books.database, lambda: books.ring([slot]))
+        assert ringing.waits
+    ringing.end()
+
+
+def test_a_ring_does_not_wait_for_the_disk(postgres_url: str, clock: FakeClock) -> None:
+    books = open_test_store(postgres_url, clock)
+    ask(books)
+    marked: list[Rows] = []
+    write_disposable = books.database.write_disposable
+
+    def write(statement: ClauseElement, rows: Rows, **params: Any) -> list[tuple[Any, ...]]:
+        with books.database.writing(durable=False) as tx:
+            marked.append(tx.run(statement, rows, **params))
+            assert tx.run_sql("SHOW synchronous_commit") == [("off",)]
+        return write_disposable(statement, rows, **params)
+
+    books.database.write_disposable = write  # type: ignore[method-assign]
+    books.ring(books.find_unrung(["content"], 10).slots)
+    assert len(marked[0]) == 1
+    with books.database.writing(durable=False) as tx:
+        assert tx.run_sql("SHOW synchronous_commit") == [("on",)], "it must not outlast its transaction"
+    books.close()
 
 
 def test_slots_that_changed_after_they_were_read_are_not_rung(books: SqlStore) -> None:

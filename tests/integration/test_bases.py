@@ -976,7 +976,7 @@ def test_an_outdated_handle_of_a_deleted_base_is_refused(rig: Rig) -> None:
 def test_an_add_concurrent_with_a_delete_of_the_base_commits_first_or_is_refused(rig: Rig) -> None:
     with rig.store.database.writing(durable=True) as tx:
         lock_open_base(tx, rig.base, building=True)  # another transaction is adding a document
-        meanwhile = Meanwhile(rig, lambda: bases(rig).delete(rig.base))
+        meanwhile = Meanwhile(rig.store.database, lambda: bases(rig).delete(rig.base))
         assert meanwhile.waits
     meanwhile.end()
     with pytest.raises(UnknownBase):

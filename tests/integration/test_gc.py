@@ -426,7 +426,7 @@ def test_a_text_that_is_listed_again_while_its_old_list_is_deleted_is_not_lost(r
         portion = ChunkBatch(ticket.owner, ticket.fence, FACTS, parts)
         # The chunk of the first build still exists and is listed again.
         ChunkLists(rig.store.database).write(tx, [portion])
-        sweep = Meanwhile(rig, rig.library.indexes.garbage_collector().collect)
+        sweep = Meanwhile(rig.store.database, rig.library.indexes.garbage_collector().collect)
         assert sweep.waits
     sweep.end()
     complete(rig, ticket)
@@ -450,7 +450,7 @@ def test_a_build_that_begins_during_a_sweep_of_its_owner_is_swept_later(rig: Rig
     ticket = claim(rig)
     with rig.store.guarded(ticket) as connection:
         extend(rig, rig.store.database.wrap_connection(connection), ticket, "granite")
-        sweep = Meanwhile(rig, rig.library.indexes.garbage_collector().collect)
+        sweep = Meanwhile(rig.store.database, rig.library.indexes.garbage_collector().collect)
         assert sweep.waits
     sweep.end()
     complete(rig, ticket)
@@ -485,7 +485,7 @@ def test_a_paid_answer_read_while_its_document_is_deleted_leaves_no_use_behind(
     def between(tx: Transaction, uses: Any) -> set[int]:
         seen = living(tx, uses)
         if not removal:
-            removal.append(Meanwhile(rig, remove))
+            removal.append(Meanwhile(rig.store.database, remove))
         return seen
 
     monkeypatch.setattr(memos, "_live_chunks", between)
@@ -514,7 +514,7 @@ def test_a_paid_answer_stored_while_its_chunk_is_swept_is_not_left_behind(
     def between(tx: Transaction, chunks: Sequence[int]) -> None:
         forget(tx, chunks)
         entry = PaidAnswer(late, "key", b"value", [old])
-        storing.append(Meanwhile(rig, lambda: rig.library.paid_cache.store_answers("", [entry])))
+        storing.append(Meanwhile(rig.store.database, lambda: rig.library.paid_cache.store_answers("", [entry])))
 
     with monkeypatch.context() as patch:
         patch.setattr(gc, "remove_uses", between)

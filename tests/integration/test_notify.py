@@ -104,6 +104,25 @@ def test_a_loop_finds_work_whose_notification_was_lost_after_one_period(database
         one.close()
 
 
+def test_a_loop_passes_a_wake_up_on_to_the_next_loop_but_not_the_end_of_its_period() -> None:
+    listener, next_listener = PipeListener(), PipeListener()
+    steps: list[bool] = []
+
+    def step() -> timedelta | None:
+        steps.append(next_listener.wait(0))
+        if len(steps) == 2:
+            listener.wake()
+        if len(steps) == 3:
+            loop.stop()
+        return timedelta(milliseconds=1)
+
+    loop = Loop("first", step, listener, HOUR, next_listener=next_listener)
+    loop.run()
+    assert steps == [False, False, True]
+    for one in (listener, next_listener):
+        one.close()
+
+
 def test_a_loop_continues_after_any_exception_of_its_step() -> None:
     errors = [StoreUnavailable("the database is away"), ZeroDivisionError("a bug")]
     steps: list[object] = []

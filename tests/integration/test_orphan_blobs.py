@@ -157,7 +157,10 @@ def test_the_sweep_waits_for_a_row_that_is_being_written(
         check(tx, names)
         clock.jump(365 * DAY)
         sweeping.append(
-            Meanwhile(rig, lambda: OrphanBlobCollector(rig.store.database, rig.library.file_records, clock).sweep(500))
+            Meanwhile(
+                rig.store.database,
+                lambda: OrphanBlobCollector(rig.store.database, rig.library.file_records, clock).sweep(500),
+            )
         )
 
     with monkeypatch.context() as patch:
@@ -184,7 +187,10 @@ def test_without_the_lock_or_the_second_check_that_file_would_be_removed(
         check(tx, names)
         clock.jump(365 * DAY)
         sweeping.append(
-            Meanwhile(rig, lambda: OrphanBlobCollector(rig.store.database, rig.library.file_records, clock).sweep(500))
+            Meanwhile(
+                rig.store.database,
+                lambda: OrphanBlobCollector(rig.store.database, rig.library.file_records, clock).sweep(500),
+            )
         )
 
     if guard == "lock":

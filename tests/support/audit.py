@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from holdfast.db import Database
     from holdfast.engine.store.sql_store import SqlStore
     from holdfast.wiring import Library
-    from tests.support.harness import Rig
 
 
 class Stand(Protocol):
@@ -161,8 +161,8 @@ def changed(statements: ModuleType, replacements: Mapping[str, str]) -> ModuleTy
 class Meanwhile:
     """Runs work in a thread until it ends or waits for a database lock. `end` waits until it has ended."""
 
-    def __init__(self, rig: Rig, work: Callable[[], object]) -> None:
-        self._rig = rig
+    def __init__(self, database: Database, work: Callable[[], object]) -> None:
+        self._database = database
         self._work = work
         self._errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._run)
@@ -183,7 +183,7 @@ class Meanwhile:
             self._errors.append(error)
 
     def _blocked(self) -> bool:
-        database = self._rig.store.database
+        database = self._database
         if database.engine.dialect.name == "sqlite":
             return bool(database.dialect._writers._waiting)  # type: ignore[attr-defined]
         with database.engine.connect() as connection:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 RETRY_SECONDS = 5.0  # after the broker could not be reached
+NO_ARGUMENTS = repr(())
 COUNT_SECONDS = 2.0  # how long the number of messages in a queue is remembered while the queue has room
 
 
@@ -79,9 +80,12 @@ class CeleryScheduler:
                     for ring in rings:
                         counted_at, left = self._counted.get(ring.kind, (0.0, 0))
                         self._counted[ring.kind] = (counted_at, left - 1)
+                        arguments = make_arguments(ring)
                         self._app.send_task(
                             task_name(ring.kind),
-                            kwargs=make_arguments(ring),
+                            kwargs=arguments,
+                            argsrepr=NO_ARGUMENTS,
+                            kwargsrepr=repr(arguments),  # short, so that Celery need not shorten it, which is slow
                             queue=self._declare(ring.kind),
                             producer=producer,
                             retry=False,

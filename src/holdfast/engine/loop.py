@@ -23,6 +23,7 @@ class Loop:
 
     Wake-ups within `spacing` of a step are combined. A step returns how long to wait at most: zero runs it again at
     once, None waits for `period`. After a wake-up the step begins `delay` later, so that more urgent work goes first.
+    A wake-up is also passed on to the `next_listener`, so that loops of one process can share a listener.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Loop:
         *,
         spacing: timedelta = timedelta(),
         delay: timedelta = timedelta(),
+        next_listener: Listener | None = None,
     ) -> None:
         self.name = name
         self._step = step
@@ -41,6 +43,7 @@ class Loop:
         self._period = period
         self._spacing = spacing
         self._delay = delay
+        self._next_listener = next_listener
         self._stopped = False  # not an Event: signal handlers may set it, and must not take a lock
 
     def run(self) -> None:
@@ -58,6 +61,8 @@ class Loop:
                 time.sleep(min(self._spacing, pause).total_seconds())
                 woken = self._listener.wait(max(pause - self._spacing, timedelta()).total_seconds())
                 if woken and not self._stopped:
+                    if self._next_listener is not None:
+                        self._next_listener.wake()
                     time.sleep(self._delay.total_seconds())
 
     def start(self) -> threading.Thread:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from holdfast.db.notify import PipeListener
 from holdfast.engine.loop import Loop
 
 if TYPE_CHECKING:
@@ -23,10 +24,11 @@ class ReconcilerLoops:
     """Two threads: one rings new work at once, the other runs whole passes. Any number of processes may run them."""
 
     def __init__(self, reconciler: Reconciler, notifier: Notifier, period: timedelta) -> None:
-        self._listeners = [notifier.listen(), notifier.listen()]
-        rings, passes = self._listeners
+        rings, passes = notifier.listen(), PipeListener()
+        ring_period = min(period, RING_PERIOD)
+        self._listeners = [rings, passes]
         self._loops = [
-            Loop("rings", reconciler.ring_queued, rings, min(period, RING_PERIOD), spacing=RING_SPACING),
+            Loop("rings", reconciler.ring_queued, rings, ring_period, spacing=RING_SPACING, next_listener=passes),
             Loop("reconciler", reconciler.reconcile, passes, period, spacing=PASS_SPACING, delay=PASS_DELAY),
         ]
         self._threads: list[threading.Thread] = []
