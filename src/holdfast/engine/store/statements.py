@@ -469,9 +469,9 @@ UPDATE_QUOTA_USE = update(quotas).values(day=_row.c.day, used=_row.c.used).where
 _row = batch(base=str, owner=str, operation=str, verdict=str, reason=str, job=str, requester=str, cost=float)
 INSERT_REFUSALS = insert(duplicates).from_select(["at", *_row.c.keys()], select(NOW, *_row.c))
 
-_row = select(batch(**SLOT_READ_COLUMNS, owner=int)).cte("read")  # used twice
+_read = select(batch(**SLOT_READ_COLUMNS, owner=int)).cte("read")  # used twice
 _lock_owners = (
-    select(owners.c.id).where(owners.c.id.in_(select(_row.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
+    select(owners.c.id).where(owners.c.id.in_(select(_read.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
 )
 MARK_RUNG = (
     update(slots)
@@ -479,7 +479,7 @@ MARK_RUNG = (
     .where(
         UNSYNCED,
         slots.c.owner_id.in_(_lock_owners),
-        unchanged_since_read(_row),
+        unchanged_since_read(_read),
         or_(slots.c.rung_at.is_(None), slots.c.rung_at <= NOW - int_param("ring_again")),
         unpaused(BASE_OF_SLOT),
     )
