@@ -67,8 +67,8 @@ class Dialect(Protocol):
         """
         ...
 
-    def prepare_commit(self, connection: Connection) -> None:
-        """Read what is needed to find out later whether a transaction was committed."""
+    def prepare_commit(self, connection: Connection, transaction_id: int | None) -> None:
+        """Note what is needed to find out later whether a transaction was committed; read its id if it is None."""
         ...
 
     def begin_read(self, engine: Engine) -> AbstractContextManager[Connection]:
@@ -146,6 +146,7 @@ class Transaction:
         self._driver: Any = connection.connection.driver_connection
         self.needs_notification = False  # wake event listeners after the commit
         self.may_have_written = False
+        self.transaction_id: int | None = None  # on PostgreSQL, if a statement returned it
 
     @property
     def connection(self) -> Connection:
@@ -278,7 +279,7 @@ class Database:
             tx = self.wrap_connection(connection)
             yield tx
             if tx.may_have_written:
-                self.dialect.prepare_commit(connection)
+                self.dialect.prepare_commit(connection, tx.transaction_id)
 
     @contextmanager
     def join_transaction(self, connection: Connection) -> Iterator[Transaction]:

@@ -42,8 +42,8 @@ TOO_MANY_CONNECTIONS = (
 # Signs of a pooler that nobody has set: pgbouncer refuses the startup option, or a prepared statement is unknown.
 UNSUPPORTED_STARTUP_PARAMETER = "unsupported startup parameter"
 PREPARED_STATEMENT_SQLSTATES = frozenset({"26000", "42P05"})
-SELECT_TRANSACTION_ID = "SELECT CAST(pg_current_xact_id_if_assigned() AS TEXT)"
-SELECT_TRANSACTION_STATUS = "SELECT pg_xact_status(CAST(%s AS xid8))"
+SELECT_TRANSACTION_ID = "SELECT CAST(CAST(pg_current_xact_id_if_assigned() AS TEXT) AS BIGINT)"
+SELECT_TRANSACTION_STATUS = "SELECT pg_xact_status(CAST(CAST(%s AS TEXT) AS xid8))"
 TRANSACTION_ID = "holdfast_transaction_id"  # in `Connection.info`
 RECHECK_SECONDS = 0.1
 PING_AFTER_SECONDS = 10.0  # a connection that was idle for longer is tested before it is used
@@ -84,12 +84,14 @@ class PostgresDialect:
                     raise
                 self._resolve_commit(engine, number, error)
 
-    def prepare_commit(self, connection: Connection) -> None:
-        """Read the id of a transaction that may have written, by the driver: SQLAlchemy takes twice as long."""
-        driver: Any = connection.connection.driver_connection
-        connection.info[TRANSACTION_ID] = driver.execute(SELECT_TRANSACTION_ID).fetchone()[0]
+    def prepare_commit(self, connection: Connection, transaction_id: int | None) -> None:
+        """Note the id of a transaction that may have written. Read it by the driver: SQLAlchemy takes twice as long."""
+        if transaction_id is None:
+            driver: Any = connection.connection.driver_connection
+            (transaction_id,) = driver.execute(SELECT_TRANSACTION_ID).fetchone()
+        connection.info[TRANSACTION_ID] = transaction_id
 
-    def _resolve_commit(self, engine: Engine, number: str, error: DBAPIError) -> None:
+    def _resolve_commit(self, engine: Engine, number: int, error: DBAPIError) -> None:
         """Return if the transaction was committed. Raise the error if it was rolled back, so that it may be repeated.
 
         Raises `StoreUnavailable` if the server does not tell in time.
@@ -104,7 +106,7 @@ class PostgresDialect:
         if status == "aborted":
             raise error
 
-    def _read_status(self, engine: Engine, number: str) -> str | None:
+    def _read_status(self, engine: Engine, number: int) -> str | None:
         """Return `committed`, `aborted` or `in progress`; None while the server is unreachable."""
         try:
             with engine.connect() as connection:

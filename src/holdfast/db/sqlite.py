@@ -135,7 +135,7 @@ class SqliteDialect:
             with connection.begin():
                 yield connection
 
-    def prepare_commit(self, connection: Connection) -> None:
+    def prepare_commit(self, connection: Connection, transaction_id: int | None) -> None:
         """Do nothing: there is no connection to lose."""
 
     @contextmanager

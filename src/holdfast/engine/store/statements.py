@@ -37,6 +37,7 @@ from holdfast.db import (
     for_each,
     greatest,
     int_param,
+    is_in,
     is_one_of,
     least,
     text_literal,
@@ -328,7 +329,9 @@ _row = batch(owner=int, status=str)
 SET_STATUS = update(owners).values(status=_row.c.status).where(owners.c.id == _row.c.owner)
 
 _row = batch(type=str, base=str, owner=str, kind=str, job=str, generation=int, fence=int, data=str)
-INSERT_EVENTS = insert(events).from_select(["at", "xid", *_row.c.keys()], select(NOW, XID, *_row.c))
+INSERT_EVENTS = (
+    insert(events).from_select(["at", "xid", *_row.c.keys()], select(NOW, XID, *_row.c)).returning(events.c.xid)
+)
 
 _row = batch(base=str, owner=str)
 _owners_by_name = select(owners).select_from(
@@ -471,7 +474,10 @@ INSERT_REFUSALS = insert(duplicates).from_select(["at", *_row.c.keys()], select(
 
 _read = select(batch(**SLOT_READ_COLUMNS, owner=int)).cte("read")  # used twice
 _lock_owners = (
-    select(owners.c.id).where(owners.c.id.in_(select(_read.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
+    select(owners.c.id)
+    .where(is_in(owners.c.id, select(_read.c.owner)))
+    .order_by(owners.c.id)
+    .with_for_update(of=owners)
 )
 MARK_RUNG = (
     update(slots)
@@ -589,9 +595,11 @@ def select_next(kinds: tuple[str, ...], limit: int) -> Any:
 
 _row = batch(owner=int)
 LOCK_OWNERS = (
-    select(owners).where(owners.c.id.in_(select(_row.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
+    select(owners).where(is_in(owners.c.id, select(_row.c.owner))).order_by(owners.c.id).with_for_update(of=owners)
 )
-SELECT_SLOTS = _slots_where(slots.c.owner_id.in_(select(_row.c.owner)))
+_read = select(_row).cte("read")  # used twice
+# One condition for each table, so that PostgreSQL uses both indexes before it has statistics.
+SELECT_SLOTS = _slots_where(*(is_in(owner, select(_read.c.owner)) for owner in (owners.c.id, slots.c.owner_id)))
 SELECT_NOW = select(NOW)
 
 _owner_is = and_(owners.c.base == text_param("base"), owners.c.owner == text_param("owner"))

@@ -145,7 +145,7 @@ def _superseded_by(ticket: Ticket, slot: Slot | None) -> str:
 def record_events(tx: Transaction, events: Sequence[Event]) -> None:
     """Append to the event log. Listeners are notified after the commit."""
     if events:
-        tx.run(sql.INSERT_EVENTS, events)
+        tx.transaction_id = tx.run(sql.INSERT_EVENTS, events)[0][0]
         tx.needs_notification = True
 
 
