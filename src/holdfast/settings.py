@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine import RetryPolicy, Rules
 from holdfast.errors import BadSettings
+from holdfast.logs import LOG_FORMATS, TEXT
 from holdfast.messages import format_message
 from holdfast.url_secrets import MASK, mask_secrets
 
@@ -145,6 +146,7 @@ class Settings:
     webhook_allow: str = ""
 
     log: str = ""
+    log_format: str = TEXT
 
     compact_limit: int = 512
     words_memory: int = 60
@@ -231,7 +233,12 @@ class Settings:
                 raise BadSettings("setting_port", name=_variable(name), value=getattr(self, name), largest=MAX_PORT)
 
     def _check_choices(self) -> None:
-        for name, choices in (("keys", KEY_MODES), ("log", LOG_LEVELS), ("database_pooler", POOLERS)):
+        for name, choices in (
+            ("keys", KEY_MODES),
+            ("log", LOG_LEVELS),
+            ("log_format", LOG_FORMATS),
+            ("database_pooler", POOLERS),
+        ):
             if getattr(self, name) not in choices:
                 known = ", ".join(filter(None, choices))
                 raise BadSettings("setting_choice", name=_variable(name), value=getattr(self, name), choices=known)

@@ -19,7 +19,7 @@ from holdfast import __version__
 from holdfast.clock import SystemClock
 from holdfast.db.notify import MemoryNotifier, PipeNotifier, PostgresNotifier
 from holdfast.engine.store.factory import open_store
-from holdfast.logs import HTTP_CLIENT_LOGGER, log_to_stderr
+from holdfast.logs import HTTP_CLIENT_LOGGER, TEXT, log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,9 +79,9 @@ NOISY_LOGGERS = ("alembic", "uvicorn", HTTP_CLIENT_LOGGER, "httpcore2", "openai"
 PROBE_TIMEOUT = timedelta(seconds=8)  # without a byte of response
 
 
-def configure_logging(level: str) -> None:
+def configure_logging(level: str, log_format: str = TEXT) -> None:
     """Log to stderr at this level, unless the application has configured logging already."""
-    log_to_stderr(level.upper(), LOG_FORMAT)
+    log_to_stderr(level.upper(), LOG_FORMAT, log_format)
     for name in () if level == "debug" else NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -553,7 +553,7 @@ def open_worker_parts(settings: Settings, kinds: tuple[str, ...] = ()) -> Worker
     from holdfast.engine.worker import WorkerParts
 
     if settings.log:
-        configure_logging(settings.log)
+        configure_logging(settings.log, settings.log_format)
     notifier = open_work_notifier(settings.database, settings.connections)
     store = open_configured_store(settings, notifier)
     library = Library(store, settings)

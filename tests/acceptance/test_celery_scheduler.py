@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from ast import literal_eval
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import httpx2
 import pytest
 
 from tests.support.cluster import Cluster
-from tests.support.paid_provider import PaidProvider
+from tests.support.paid_provider import BAD_KEY, PaidProvider
 from tests.support.processes import until
 from tests.support.servers import ServerError, free_port
 
@@ -55,6 +56,24 @@ def test_documents_are_indexed_through_celery_with_few_messages(cluster: Cluster
     assert cluster.found("tide") <= set(names)
     assert worker.log().count("succeeded in") < 60, "ninety slots need fewer messages"
     assert cluster.events("slot.failed") == []
+
+
+@pytest.mark.parametrize("broker", ["valkey"], indirect=True)
+def test_every_role_logs_json_lines_also_those_of_celery(cluster: Cluster, paid: PaidProvider) -> None:
+    cluster.settings["log_format"] = "json"
+    paid.always(BAD_KEY)
+    worker, reconciler = cluster.celery_worker(concurrency=1), cluster.run("reconcile")
+    cluster.add("a.md")
+    until(lambda: "work.failed" in worker.log(), "the failure is not logged")
+    worker.terminate()
+    lines = worker.log().splitlines()
+    told = [json.loads(line) for line in lines if line.startswith("{")]
+    assert not any("INFO/" in line for line in lines), "Celery's own form; its banner and notes of signals are no log"
+    (failed,) = (one for one in told if one.get("event") == "work.failed")
+    assert (failed["kind"], failed["code"], failed["fence"]) == ("vector", "provider_key_refused", 1)
+    assert failed.keys() >= {"job", "base", "owner", "generation", "holder"}
+    assert {one["logger"] for one in told} >= {"celery.worker.strategy", "celery.app.trace", "holdfast"}
+    assert all(json.loads(line) for line in reconciler.log.read_text().splitlines() if not line.startswith("Reconc"))
 
 
 def test_a_killed_worker_loses_nothing(cluster: Cluster, paid: PaidProvider) -> None:

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
+from holdfast.auth import Scope
 from holdfast.llm.openai import Endpoint, OpenAIProvider
+from holdfast.service.opening import open_library
+from holdfast.settings import Settings
 from holdfast.sources.address_policy import Reach
 from holdfast.webhooks.http_post import PostOptions
 from holdfast.webhooks.sender import Sender
 from tests.support.harness import Rig
 from tests.support.http_site import HttpSite, problem
 from tests.support.paid_provider import PaidProvider
+from tests.support.processes import until
 from tests.support.receiver import Receiver, say
+from tests.support.serve_process import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,3 +155,87 @@ def test_a_database_error_does_not_contain_the_values_of_the_statement(site: Htt
             lambda tx: tx.connection.execute(statement, {"words": f"{TEXT} krill"}), durable=False
         )
     spared("".join(traceback.format_exception(raised.value)))
+
+
+@pytest.fixture
+def serving(tmp_path: Path, log_format: str, model: PaidProvider, unwell: Receiver) -> Iterator[Serving]:
+    """Start `holdfast serve` at debug level, with a key, a language model, and an embedding provider that fails."""
+    home = tmp_path / "home"
+    library = open_library(Settings(home=str(home)))
+    _, secret = library.keys.create("xylokeeper", Scope.ADMIN)
+    library.store.close()
+    serving = Serving(
+        home,
+        environment={
+            "HOLDFAST_LOG": "debug",
+            "HOLDFAST_LOG_FORMAT": log_format,
+            "HOLDFAST_KEYS": "on",
+            "HOLDFAST_WEBHOOK_ALLOW": "127.0.0.1",
+            "HOLDFAST_CHAT_URL": model.url,
+            "HOLDFAST_CHAT_KEY": model.key,
+            "HOLDFAST_CHAT_MODEL": model.chat_model,
+            "HOLDFAST_EMBEDDING_URL": unwell.url("/v1"),
+            "HOLDFAST_EMBEDDING_KEY": "sk-xylokey",
+            "HOLDFAST_EMBEDDING_MODEL": "m",
+        },
+    )
+    serving.http.headers["Authorization"] = f"Bearer {secret}"
+    yield serving
+    if serving.process.returncode is None:
+        serving.end()
+
+
+@pytest.mark.parametrize("log_format", ["json", pytest.param("text", marks=pytest.mark.proof)])
+def test_no_process_of_a_server_logs_texts_names_questions_answers_or_secrets(
+    serving: Serving, log_format: str, model: PaidProvider
+) -> None:
+    with Receiver() as receiver:
+        signing, key = live_through(serving, receiver)
+    assert serving.end() == 0
+    log = "".join(serving.errors)
+    for event in ("slot.changed verb=completed", "work.failed", "webhook.attempted outcome=again"):
+        assert event in log
+    spared(log, key, signing, model.key.lower())
+    if log_format == "json":
+        told = [json.loads(line) for line in serving.errors]
+        failed = [line for line in told if line.get("event") == "work.failed"]
+        assert {(line["kind"], line["code"]) for line in failed} == {
+            ("content", "unreadable"),
+            ("vector", "bad_provider_request"),
+            ("graph", "too_much_missing"),
+        }
+        needed = {"time", "level", "job", "base", "owner", "generation", "fence", "holder", "attempt"}
+        assert all(line.keys() >= needed for line in failed)
+        assert {line["logger"] for line in told} >= {"holdfast", "uvicorn.error"}
+
+
+def live_through(serving: Serving, receiver: Receiver) -> tuple[str, str]:
+    """Let documents fail, succeed, be found and deleted. Return the secret of the webhook and the key."""
+    http, base = serving.http, "/bases/xylobase"
+    receiver.answers.append(say(500, b"xylobody"))
+    address = receiver.url(f"/{HOOK}")
+    hook = http.post("/webhooks", json={"url": address, "types": ["*"]}).raise_for_status().json()
+    http.post("/bases", json={"name": "xylobase", "indexes": ["vector", "fulltext", "graph"]}).raise_for_status()
+    document, broken = (
+        http.post(f"{base}/documents", params={"name": name}, content=content).json()["replies"][0]["document"]
+        for name, content in ((f"{NAME}.md", WHALES.encode()), (f"{NAME}.pdf", f"%PDF-1.4 {TEXT}".encode()))
+    )
+    note = {"name": f"{NAME} note", "text": TEXT, "metadata": {"xylofield": "xylovalue"}}
+    (reply,) = http.post(f"{base}/documents/notes", json=note).raise_for_status().json()["replies"]
+    told = [serving.rested(f"{base}/documents/{one}")["status"] for one in (document, broken, reply["document"])]
+    assert told == ["degraded", "failed", "degraded"]
+    http.post(f"{base}/documents/{broken}:retry").raise_for_status()
+    assert serving.rested(f"{base}/documents/{broken}")["status"] == "failed"
+    assert http.post(f"{base}/search", json={"query": f"{QUERY} whale"}).raise_for_status().json()["hits"]
+    asked = {"question": f"What eats the {TEXT} {QUERY} whale?"}
+    for path in ("answers", "answers:stream"):
+        assert ANSWER in http.post(f"{base}/{path}", json=asked).text
+    assert http.get(f"{base}/documents", params={"text": NAME}).status_code == 200
+    assert http.post("/session", json={"key": WRONG}).status_code == 401
+    assert http.post(f"{base}/documents/notes", json={"name": NAME, "txt": TEXT}).status_code == 422
+    for one in (document, broken):
+        job = http.delete(f"{base}/documents/{one}").raise_for_status().json()["job"]
+        assert serving.rested(f"/jobs/{job}")["state"] == "success"
+    until(lambda: len(receiver.got) > 5, "no webhook is delivered")
+    key = http.headers["Authorization"].split("hf_")[1].lower()
+    return hook["secret"].removeprefix("whsec_").lower(), key

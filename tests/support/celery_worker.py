@@ -138,7 +138,9 @@ class CeleryWorker:
         return self.log_file.read_text(errors="replace")
 
     def _ready(self) -> bool:
-        return any(f"{self.name}@" in line and line.endswith(" ready.") for line in self.log().splitlines())
+        return any(
+            f"{self.name}@" in line and line.rstrip('"}').endswith(" ready.") for line in self.log().splitlines()
+        )
 
     def _end(self, how: signal.Signals) -> int | None:
         """End the worker and return its exit status, or None if it had ended before."""

@@ -72,6 +72,7 @@ DEFAULTS = {
     "folder_roots": "",
     "webhook_allow": "",
     "log": "",
+    "log_format": "text",
     "compact_limit": 512,
     "words_memory": 60,
     "embedding_url": "",
@@ -84,7 +85,7 @@ DEFAULTS = {
     "chat_price_read": None,
     "chat_price_written": None,
 }
-CHOICES = {"keys": "on", "log": "debug", "database_pooler": "transaction"}
+CHOICES = {"keys": "on", "log": "debug", "log_format": "json", "database_pooler": "transaction"}
 PRICES = [name for name, default in DEFAULTS.items() if default is None]
 PAIRS = [{f"{purpose}_url", f"{purpose}_model"} for purpose in ("embedding", "chat")]  # set both or neither
 
@@ -250,7 +251,7 @@ def test_every_setting_is_read_from_its_own_variable(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_an_invalid_choice_is_refused_with_the_valid_choices(name: str) -> None:
-    choices = r"(auto, on|debug, info, warning|transaction)\."
+    choices = r"(auto, on|debug, info, warning|text, json|transaction)\."
     with pytest.raises(BadSettings, match=f"HOLDFAST_{name.upper()} is 'loud'. Set it to one of: {choices}"):
         read(**{name: "loud"})
 

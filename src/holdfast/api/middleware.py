@@ -19,6 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 
 from holdfast.api.problems import RequestRejected, build_error_response, describe_route
+from holdfast.logs import log_fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -56,7 +57,11 @@ class RequestChecksMiddleware:
         request = Request(scope)
         given = request.headers.get("x-request-id", "")
         request.state.request_id = given if REQUEST_ID_PATTERN.fullmatch(given) else uuid4().hex
+        with log_fields(request=request.state.request_id):
+            await self._respond(request, receive, send)
 
+    async def _respond(self, request: Request, receive: Receive, send: Send) -> None:
+        scope = request.scope
         begun = False
 
         async def send_hardened(message: Message) -> None:

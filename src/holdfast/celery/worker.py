@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Reject
 from celery.signals import (
+    after_setup_logger,
+    after_setup_task_logger,
     worker_init,
     worker_process_init,
     worker_process_shutdown,
@@ -27,6 +29,7 @@ from celery.signals import (
 from holdfast.celery.app import make_app, parse_arguments, queue_name, task_name, time_limit
 from holdfast.errors import BadSettings, HoldfastError, StoreError, StoreTooNew
 from holdfast.health import answering_health
+from holdfast.logs import set_log_format
 from holdfast.wiring import list_kinds, make_worker, open_configured_store
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ def make_worker_app(settings: Settings) -> Celery:
     process = CeleryProcess(app, settings, kinds)
     for kind in kinds:
         app.task(process.make_task(kind), name=task_name(kind), bind=True)
+    after_setup_logger.connect(process.after_setup_logger, weak=False)
+    after_setup_task_logger.connect(process.after_setup_logger, weak=False)
     worker_init.connect(process.before_start, weak=False)
     worker_process_init.connect(process.after_fork, weak=False)
     worker_ready.connect(process.after_start, weak=False)
@@ -96,6 +101,9 @@ class CeleryProcess:
             raise Reject(str(error), requeue=True) from error
         except StoreError as error:  # the reconciler rings again when the database is back
             log.warning("ring.not_answered kind=%s error=%s", ring.kind, error)
+
+    def after_setup_logger(self, logger: logging.Logger, **_: Any) -> None:
+        set_log_format(logger, self._settings.log_format)
 
     def before_start(self, sender: Any, **_: Any) -> None:
         """Check the options and the database before the worker starts its processes."""

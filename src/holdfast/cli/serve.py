@@ -13,6 +13,7 @@ from holdfast.cli.format import format_count
 from holdfast.errors import BadRequest, BadSettings
 from holdfast.extras import importing_extra
 from holdfast.health import answering_health
+from holdfast.logs import JSON
 from holdfast.settings import Settings
 from holdfast.url_secrets import mask_secrets
 
@@ -199,5 +200,7 @@ def _configure_logging(context: CommandContext, settings: Settings) -> Settings:
 
     option = "debug" if context.options.debug else "warning" if context.options.quiet else ""
     level = option or settings.log or "info"
-    configure_logging(level)
+    configure_logging(level, settings.log_format)
+    if settings.log_format == JSON:
+        context.terminal.quiet = True  # so that stderr has only log lines
     return replace(settings, log=level)

@@ -27,6 +27,7 @@ from holdfast.errors import (
     Transient,
     WorkError,
 )
+from holdfast.logs import log_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -153,7 +154,8 @@ class Executor:
             for ticket in tickets:
                 if ticket in removed or not self.heartbeat.begin(ticket):
                     continue
-                result = self._attempt(ticket)
+                with _ticket_fields(ticket, self.holder):
+                    result = self._attempt(ticket)
                 results.append((ticket, result))
                 rows += _count_rows(result)
                 if rows >= FLUSH_ROWS or self._clock.monotonic() - flushed >= FLUSH_SECONDS:
@@ -336,6 +338,20 @@ class Executor:
             log.debug("release.stale slots=%d", len(stale.tickets))
         except StoreError:
             log.exception("release.outcome_unknown")
+
+
+def _ticket_fields(ticket: Ticket, holder: str) -> log_fields:
+    key = ticket.key
+    return log_fields(
+        base=key.base,
+        owner=key.owner,
+        kind=key.kind,
+        job=ticket.job,
+        generation=ticket.generation,
+        fence=ticket.fence,
+        attempt=ticket.attempt,
+        holder=holder,
+    )
 
 
 def _stop_reason(stop: StopWork | StaleLease) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
@@ -118,7 +119,10 @@ class _BatchedCall:
             return 1
         for _ in first:
             # Daemon threads: a process that ends must not wait for an answer that it will not read.
-            threading.Thread(target=self._work, name="holdfast-provider", daemon=True).start()
+            # Each runs in a copy of the context of this thread, whose log fields and trace belong to these calls.
+            threading.Thread(
+                target=copy_context().run, args=(self._work,), name="holdfast-provider", daemon=True
+            ).start()
         return self._send(first)
 
     def _send(self, batches: Iterable[list[int]]) -> int:
