@@ -29,6 +29,7 @@ from tests.support.servers import (
     Valkey,
     pgbouncer_folder,
     rabbitmq_folder,
+    systemd_folder,
 )
 from tests.support.stores import open_test_store
 
@@ -75,7 +76,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 
 def _require_unpacked(find: Callable[[], Path]) -> None:
-    """Skip the test if a server from Debian is not here; with CI=true that is an error."""
+    """Skip the test if a program from Debian is not here; with CI=true that is an error."""
     try:
         find()
     except ServerError as error:
@@ -121,6 +122,13 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
     _require_unpacked(rabbitmq_folder)
     with RabbitMQ(tmp_path_factory.mktemp("rabbitmq")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def systemd() -> Path:
+    """The folder with Debian's systemd, of which the tests use `systemd-analyze`."""
+    _require_unpacked(systemd_folder)
+    return systemd_folder()
 
 
 @pytest.fixture

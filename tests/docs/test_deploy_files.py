@@ -15,13 +15,15 @@ from jsonschema import Draft7Validator  # type: ignore[import-untyped]  # it has
 from holdfast.settings import Settings
 from holdfast.wiring import list_kinds
 from tests.support.compose import COMPOSE_FILE, DOCKERFILE, VARIABLE, image_environment, image_extras, read_services
-from tests.support.deployment import DEPLOY, VARIABLES, DeployedRole, compose_roles
+from tests.support.deployment import DEPLOY, VARIABLES, DeployedRole, compose_roles, systemd_roles
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WAYS: dict[str, Callable[[], list[DeployedRole]]] = {"compose": compose_roles}
+WAYS: dict[str, Callable[[], list[DeployedRole]]] = {"compose": compose_roles, "systemd": systemd_roles}
+# What every way to deploy sets in the same way. The rest are addresses, secrets and ports of a machine.
+COMMON = ("production", "data", "scheduler", "workers", "keys", "port", "drain")
 SPARE_SECONDS = 20  # between the end of the drain and a kill
 # docs/postgres.md: connections of a web server, of a worker process or reconciler, and for administration.
 WEB_CONNECTIONS, WORK_CONNECTIONS, ADMINISTRATION = 44, 9, 10
@@ -69,6 +71,16 @@ def test_health_checks_use_the_port_on_which_a_role_answers(roles: list[Deployed
         settings = Settings.from_environment(role.environment)
         answering = settings.port if role.command[1] == "web" else settings.health_port
         assert role.health_port == answering, role.name
+
+
+def test_every_way_to_deploy_has_the_same_roles_and_the_same_settings() -> None:
+    compared = []
+    for make in WAYS.values():
+        roles = make()
+        commands = sorted(sorted(role.command) for role in roles)
+        settings = [Settings.from_environment(role.environment) for role in roles]
+        compared.append((commands, [[getattr(one, name) for name in COMMON] for one in settings]))
+    assert all(one == compared[0] for one in compared)
 
 
 def test_the_compose_file_follows_the_schema_of_the_specification() -> None:

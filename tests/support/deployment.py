@@ -12,6 +12,7 @@ from holdfast.wiring import list_kinds
 from tests.support.command_lines import parse
 from tests.support.compose import SERVERS, read_services, seconds
 from tests.support.processes import ROOT
+from tests.support.units import read_units
 
 DEPLOY = ROOT / "deploy"
 VARIABLES = {
@@ -31,7 +32,7 @@ class DeployedRole:
     command: list[str]
     environment: dict[str, str]
     grace: float
-    health_port: int
+    health_port: int  # where it is asked for its health
     replicas: int = 1  # the maximum
 
     @property
@@ -85,4 +86,17 @@ def compose_roles() -> list[DeployedRole]:
         )
         for name, service in services.items()
         if name not in SERVERS and service["restart"] != "no"
+    ]
+
+
+def systemd_roles() -> list[DeployedRole]:
+    return [
+        DeployedRole(
+            name=unit.name,
+            command=unit.command,
+            environment={name: text for name, text in unit.environment.items() if name != "OPTIONS"},
+            grace=seconds(unit.value("TimeoutStopSec")),
+            health_port=int(unit.environment["HOLDFAST_PORT" if unit.command[1] == "web" else "HOLDFAST_HEALTH_PORT"]),
+        )
+        for unit in read_units()
     ]

