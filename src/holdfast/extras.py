@@ -19,6 +19,7 @@ EXTRA_BY_MODULE: Mapping[str, str] = {
         "documents": "cryptography httpcore2 idna kreuzberg numpy openai safetensors threadpoolctl tokenizers "
         "watchfiles wordllama",
         "mcp": "mcp mcp_types",
+        "metrics": "prometheus_client",
         "postgres": "psycopg",
         "s3": "boto3 botocore",
         "server": "fastapi jinja2 markdown_it nh3 python_multipart starlette uvicorn",
@@ -27,7 +28,7 @@ EXTRA_BY_MODULE: Mapping[str, str] = {
 }
 INCLUDED_EXTRAS: Mapping[str, frozenset[str]] = {
     "mcp": frozenset({"client", "documents"}),
-    "server": frozenset({"client", "documents"}),
+    "server": frozenset({"client", "documents", "metrics"}),
 }
 
 

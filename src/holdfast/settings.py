@@ -136,6 +136,7 @@ class Settings:
     upload_limit: int = 200
     drain: timedelta = timedelta(minutes=10)
     health_port: int = 0
+    metrics_token: str = field(default="", repr=False)
 
     streams: int = 1000
     streams_per_key: int = 100

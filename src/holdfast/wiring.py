@@ -22,7 +22,7 @@ from holdfast.engine.store.factory import open_store
 from holdfast.logs import HTTP_CLIENT_LOGGER, TEXT, log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from holdfast.auth.idempotency import IdempotencyStore
     from holdfast.auth.keys import KeyRepository
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from holdfast.llm.circuit_breaker import CircuitBreaker
     from holdfast.llm.paid_cache import PaidAnswerCache
     from holdfast.llm.prices import Price
+    from holdfast.metrics import Exposition, Sample
     from holdfast.search.answers import QuestionAnswerer
     from holdfast.search.search import Searcher
     from holdfast.settings import Settings
@@ -341,6 +342,18 @@ class Library:
             self._chat_provider or open_chat_provider(settings, PROBE_TIMEOUT),
         )
         return ProviderTester(tools, {role: host for role, url in hosts.items() if (host := urlsplit(url).hostname)})
+
+    def metrics(self, *sources: Callable[[], Iterable[Sample]]) -> Exposition:
+        """Return the metrics for Prometheus. `sources` yield samples of this process."""
+        from holdfast.metrics import Exposition, SlotCollector
+
+        return Exposition(SlotCollector(self.store, (self._sample_erasures, *sources)))
+
+    def _sample_erasures(self) -> Iterator[Sample]:
+        from holdfast.metrics import Sample
+
+        pending = self.erasure.read_state().overwrite
+        yield Sample("pending_erasures", 0 if pending is None else max(1, pending.documents))
 
     @property
     def doctor(self) -> Doctor:

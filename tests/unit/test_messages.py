@@ -25,9 +25,10 @@ CJK = re.compile(r"[\u4e00-\u9fff]")
 # Names that are the same in Chinese: products, formats, protocols, and words that users type.
 # fmt: off
 NAMES = frozenset({
-    "API", "Anki", "BM25", "CSV", "Celery", "Ctrl", "DOCX", "Excel", "GB", "HTML", "HTTP", "HTTPS", "Holdfast",
+    "API", "Anki", "BM25", "CPU", "CSV", "Celery", "Ctrl", "DOCX", "Excel", "GB", "HTML", "HTTP", "HTTPS", "Holdfast",
     "IPv4", "IPv6", "Idempotency-Key", "JSON", "JavaScript", "KB", "MB", "MCP", "Markdown", "NUL", "OCR",
-    "OpenAI", "PDF", "PostgreSQL", "PowerPoint", "Python", "RabbitMQ", "Redis", "SHA-256", "SQL", "SQLite", "SSE",
+    "OpenAI", "PDF", "PostgreSQL", "PowerPoint", "Prometheus", "Python", "RabbitMQ", "Redis", "SHA-256", "SQL",
+    "SQLite", "SSE",
     "TLS", "TMPDIR", "TOML", "TSV", "URL", "UTC", "UTF-8", "Unicode", "Valkey", "Webhook", "Word", "XML", "ZIP",
     "pgbouncer",
 })

@@ -65,6 +65,7 @@ DEFAULTS = {
     "upload_limit": 200,
     "drain": timedelta(minutes=10),
     "health_port": 0,
+    "metrics_token": "",
     "streams": 1000,
     "streams_per_key": 100,
     "secret_key": "",

@@ -13,7 +13,8 @@ from fastapi import Depends, Request, Response
 
 from holdfast.api.middleware import KEY_COOKIE, key_in_headers
 from holdfast.api.problems import RequestRejected
-from holdfast.auth import KEYLESS_CALLER, Caller
+from holdfast.auth import KEYLESS_CALLER, Caller, Scope
+from holdfast.metrics import has_metrics_token
 from holdfast.service.local import LocalService
 
 if TYPE_CHECKING:
@@ -39,14 +40,22 @@ def authenticate(request: Request) -> Caller:
     secret = _read_secret(request)
     if secret is None:
         if key_required(request):
-            raise RequestRejected(
-                HTTPStatus.UNAUTHORIZED, "unauthorized", subcode="key_required", headers=CHALLENGE_HEADER
-            )
+            raise key_missing()
         return KEYLESS_CALLER
     key = get_server_state(request).library.keys.verify(secret)
     if key is None:
         raise unknown_key(None if key_in_headers(request.headers) else clear_cookie_header(request))
     return key.caller
+
+
+def check_metrics_access(request: Request) -> None:
+    """Raise unless the request has the token for metrics, or a key that reads all bases where a key is needed."""
+    token = get_server_state(request).settings.metrics_token
+    if has_metrics_token(request.headers.get("authorization", ""), token):
+        return
+    if token and _read_secret(request) is None:
+        raise key_missing()
+    open_service(request, authenticate(request)).authorization.require_all_bases(Scope.READ)
 
 
 def find_valid_key(request: Request) -> StoredKey | None:
@@ -58,6 +67,11 @@ def find_valid_key(request: Request) -> StoredKey | None:
 def key_required(request: Request) -> bool:
     state = get_server_state(request)
     return state.needs_key or state.library.keys.any_created()
+
+
+def key_missing() -> RequestRejected:
+    """Return the error for a request without a key."""
+    return RequestRejected(HTTPStatus.UNAUTHORIZED, "unauthorized", subcode="key_required", headers=CHALLENGE_HEADER)
 
 
 def unknown_key(cookie: str | None = None) -> RequestRejected:

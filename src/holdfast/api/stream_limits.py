@@ -28,6 +28,11 @@ class StreamLimits:
         self._mutex = threading.Lock()
         self._open_streams: Counter[int | None] = Counter()
 
+    def count(self) -> int:
+        """Return the number of open streams."""
+        with self._mutex:
+            return self._open_streams.total()
+
     @contextmanager
     def reserve(self, key: int | None) -> Iterator[None]:
         """Count one stream until the end of the block; raise `RequestRejected` at a limit."""

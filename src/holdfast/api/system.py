@@ -1,15 +1,16 @@
-"""The routes of `/about`, `/healthz` and `/readyz`."""
+"""The routes of `/about`, `/healthz`, `/readyz` and `/metrics`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from holdfast import __version__
-from holdfast.api.auth import Service, get_server_state
+from holdfast.api.auth import Service, check_metrics_access, get_server_state, get_stream_limits
 from holdfast.auth import Scope
+from holdfast.metrics import Sample
 
 router = APIRouter(tags=["system"])
 health = APIRouter(tags=["system"])
@@ -65,6 +66,15 @@ def is_alive() -> Health:
 def is_ready(request: Request) -> Health:
     get_server_state(request).library.catalog.bases()
     return Health(status="ok")
+
+
+@health.get("/metrics", include_in_schema=False)
+def read_metrics(request: Request) -> Response:
+    check_metrics_access(request)
+    streams = Sample("event_streams", get_stream_limits(request).count())
+    metrics = get_server_state(request).library.metrics(lambda: [streams])
+    rendered = metrics.render(request.headers.get("accept", ""))
+    return Response(rendered.body, headers={"Content-Type": rendered.content_type, "Cache-Control": "no-store"})
 
 
 def _to_json(value: Any) -> Any:

@@ -77,6 +77,10 @@ class _TransactionId(FunctionElement[int]):
 
 
 XID = _TransactionId()
+# On PostgreSQL: rows of older transactions are final, because no transaction that may still write them is running.
+OLDEST_RUNNING_XID = literal_column(
+    "(SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger
+)
 
 
 class _Unsynced(FunctionElement[bool]):

@@ -15,16 +15,20 @@ from holdfast.engine.queue import BULK, WHOLE_QUEUE, BulkResult, Pauses, summari
 from holdfast.engine.rules import RetryPolicy, Rules
 from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, SlotId, SlotKey, Ticket
 from holdfast.engine.states import ACTIVE_STATES, RESTING_STATES, Operation, Outcome, SlotState, Status
+from holdfast.engine.totals import BUCKETS, INFINITE, SUM, Total, name_bucket
 from holdfast.engine.waiting import MOMENT_PARAMS, WaitReason
 
 __all__ = [
     "ACTIVE_STATES",
+    "BUCKETS",
     "BUILD_OPERATIONS",
     "BULK",
     "DEFAULT_PRIORITY",
+    "INFINITE",
     "MOMENT_PARAMS",
     "QUOTA_EXHAUSTED",
     "RESTING_STATES",
+    "SUM",
     "WHOLE_QUEUE",
     "AdmissionResult",
     "BuildResult",
@@ -49,11 +53,13 @@ __all__ = [
     "SlotState",
     "Status",
     "Ticket",
+    "Total",
     "Verdict",
     "WaitReason",
     "describe_fault",
     "describe_reasons",
     "format_reply",
     "format_wait_reason",
+    "name_bucket",
     "summarize",
 ]

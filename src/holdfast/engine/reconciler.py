@@ -16,7 +16,7 @@ from holdfast.clock import SystemClock
 from holdfast.engine.executor import no_failpoint
 from holdfast.engine.liveness import known_dead
 from holdfast.engine.plan import DoNothing, Expire, GiveUp, SendRing, Wait, plan
-from holdfast.engine.store.base import LARGEST_BATCH
+from holdfast.engine.store.base import LARGEST_BATCH, MAX_UNCOUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import ReconcileBatch, Store
 
 SWEEP_SECONDS = 60.0
+ROLL_UP_SECONDS = 5.0
 RINGS_AT_ONCE = 32  # of each kind, when new work was announced
 
 
@@ -67,7 +68,7 @@ class Reconciler:
         self._clock = clock or SystemClock()
         self._retention = retention
         self._sweep_rows = sweep
-        self._next_sweep = self._clock.monotonic()
+        self._next_sweep = self._next_roll_up = self._clock.monotonic()
         self._is_dead = dead
         self._failpoint = reach
 
@@ -85,6 +86,7 @@ class Reconciler:
             if due.next_due is not None:
                 pauses.append(timedelta(microseconds=due.next_due - due.now))
         full = self._ring_queued(LARGEST_BATCH) or full
+        full = self._roll_up() or full
         if self._sweep() or full:
             return timedelta()
         return min(pauses, default=None)
@@ -117,6 +119,15 @@ class Reconciler:
             swept = max(swept, self._sweep_rows(LARGEST_BATCH))
         more = swept >= LARGEST_BATCH
         self._next_sweep = now if more else now + SWEEP_SECONDS
+        return more
+
+    def _roll_up(self) -> bool:
+        """Add new events to the totals of the metrics, every few seconds. Return whether there are more."""
+        now = self._clock.monotonic()
+        if now < self._next_roll_up:
+            return False
+        more = self._store.roll_up() >= MAX_UNCOUNTED
+        self._next_roll_up = now if more else now + ROLL_UP_SECONDS
         return more
 
     def _apply(self, work: ReconcileBatch, dead: Collection[str]) -> bool:

@@ -10,12 +10,9 @@ from typing import NamedTuple
 
 from sqlalchemy import BigInteger, Select, and_, func, literal_column, select, tuple_, update
 
-from holdfast.db import LIMIT, batch, int_param, text_param
+from holdfast.db import LIMIT, OLDEST_RUNNING_XID, batch, int_param, text_param
 from holdfast.engine.store import event_marks, events, owners, slots
 
-OLDEST_RUNNING_XID = literal_column(
-    "(SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger
-)
 NEXT_XID = literal_column("(SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT))", BigInteger)
 
 

@@ -13,14 +13,15 @@ The ledger records paid requests, written one by one (`llm.metering`), and the s
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from holdfast.catalog import Base, BaseSettings, lock_base, read_chunk_owners
-from holdfast.engine.store import LARGEST_BATCH
+from holdfast.engine import Total
+from holdfast.engine.store import LARGEST_BATCH, add_increments
 from holdfast.errors import BadRequest, Permanent
 from holdfast.llm import statements as sql
 from holdfast.llm.failures import BUDGET_SPENT
@@ -141,6 +142,7 @@ class PaidAnswerCache:
                     saved[use.ticket] = before.add_usage(1, known[use.key].tokens_in, known[use.key].tokens_out)
             rows = [self._charge(ticket.key.base, ticket, charge) for ticket, charge in saved.items()]
             tx.run(sql.INSERT_CHARGES, rows)
+            self._add_to_totals(tx, saved.values())
             return {key: answer.value for key, answer in known.items()}
 
         return self._database.write(work, durable=False)
@@ -199,7 +201,12 @@ class PaidAnswerCache:
     def settle(self, bills: Sequence[tuple[int, Charge]]) -> None:
         """Replace the reserved maximum by the actual cost."""
         rows = [[row, *self._cost(bill)] for row, bill in bills]
-        self._database.write(lambda tx: tx.run(sql.UPDATE_CHARGES, rows), durable=True)
+
+        def work(tx: Transaction) -> None:
+            tx.run(sql.UPDATE_CHARGES, rows)
+            self._add_to_totals(tx, [bill for _, bill in bills])
+
+        self._database.write(work, durable=True)
 
     def cancel(self, rows: Sequence[int]) -> None:
         """Remove the rows of a request that cost nothing."""
@@ -221,10 +228,21 @@ class PaidAnswerCache:
         work = [None] * 3 if ticket is None else [ticket.key.owner, ticket.job, ticket.generation]
         return [base, *work, bill.kind, bill.model, int(bill.paid), bill.texts, *self._cost(bill)]
 
-    def _cost(self, bill: Charge) -> list[object]:
+    def _add_to_totals(self, tx: Transaction, bills: Iterable[Charge]) -> None:
+        """Add paid and saved tokens, money and texts to the totals of the metrics."""
+        added: defaultdict[Total, float] = defaultdict(float)
+        for bill in bills:
+            tokens_in, tokens_out, price, _ = self._cost(bill)
+            detail = "true" if bill.paid else "false"
+            added[Total("tokens", bill.kind, detail)] += tokens_in + tokens_out
+            added[Total("cost", bill.kind, detail)] += price or 0.0
+            added[Total("texts", bill.kind, detail)] += bill.texts
+        add_increments(tx, added)
+
+    def _cost(self, bill: Charge) -> tuple[int, int, float | None, int]:
         known = self.prices.get(bill.model.rpartition("@")[0])
         price = known.cost(bill.tokens_in, bill.tokens_out) if bill.price is None and known is not None else bill.price
-        return [bill.tokens_in, bill.tokens_out, price, int(bill.estimated)]
+        return bill.tokens_in, bill.tokens_out, price, int(bill.estimated)
 
 
 def _owners(tx: Transaction, entries: Sequence[PaidAnswer]) -> set[int]:

@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Moment, as_datetime, micros
-from holdfast.engine import WHOLE_QUEUE, Event
-from holdfast.engine.store import record_events
+from holdfast.engine import WHOLE_QUEUE, Event, Total
+from holdfast.engine.store import add_increments, record_events
 from holdfast.errors import BadSecretKey, StateConflict, UnknownDelivery, UnknownWebhook
 from holdfast.events import Cursor
 from holdfast.webhooks import signing
@@ -49,6 +49,7 @@ MAX_CONCURRENT_PROBES = 1  # attempts for one webhook while it fails
 LOG_PAGE_SIZE = 100  # lines of the log read for one transaction
 UNREADABLE_RETRY_DELAY = timedelta(seconds=1)
 MAX_DELIVERY_ID = 2**62
+WEBHOOK_FAILURES = Total("webhook_failures")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +151,8 @@ class DeliveryOutbox:
             else:
                 state = DeliveryState.SENT if decision.outcome is AttemptOutcome.SENT else DeliveryState.FAILED
                 tx.run(sql.END_DELIVERY, state=str(state), **columns)
+            if decision.outcome is not AttemptOutcome.SENT:
+                add_increments(tx, {WEBHOOK_FAILURES: 1.0})
             return _update_webhook_health(tx, attempt.webhook, decision.outcome, answer, chance)
 
         disabled = self._database.write(work, durable=True)

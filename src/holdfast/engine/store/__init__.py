@@ -11,6 +11,7 @@ from holdfast.engine.store.base import (
     Refusal,
 )
 from holdfast.engine.store.consistency import ConsistencyChecker
+from holdfast.engine.store.metrics import SlotMetrics
 from holdfast.engine.store.queue_control import (
     QueuedOwner,
     count_cancellable_jobs,
@@ -38,6 +39,7 @@ from holdfast.engine.store.tables import (
     slots,
 )
 from holdfast.engine.store.transitions import (
+    add_increments,
     find_existing_owners,
     lock_and_load_owners,
     make_storable,
@@ -62,7 +64,9 @@ __all__ = [
     "QueueOverview",
     "QueuedOwner",
     "Refusal",
+    "SlotMetrics",
     "SqlStore",
+    "add_increments",
     "count_cancellable_jobs",
     "count_retryable_owners",
     "event_from_row",

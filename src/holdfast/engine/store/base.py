@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.engine.states import Operation, Outcome, Status
 
 LARGEST_BATCH = 500  # rows of one write transaction
+MAX_UNCOUNTED = 5_000  # events that one roll-up adds to the totals of the metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +328,14 @@ class Store(Protocol):
         ...
 
     def delete_old_history(self, keep: timedelta, limit: int) -> int:
-        """Delete at most `limit` events, refusals and jobs each that are older than `keep`. Return how many."""
+        """Delete at most `limit` events, refusals and jobs each that are older than `keep`. Return how many.
+
+        Events stay until they are part of the totals of the metrics.
+        """
+        ...
+
+    def roll_up(self) -> int:
+        """Add a batch of new events to the totals of the metrics. Return how many."""
         ...
 
     def close(self) -> None: ...

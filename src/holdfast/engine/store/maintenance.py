@@ -10,8 +10,9 @@ from holdfast.engine.states import Verb
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.base import ReconcileBatch
 from holdfast.engine.store.leases import fail_dependents
+from holdfast.engine.store.metrics import MetricStore
 from holdfast.engine.store.rows import pauses_from_rows, slot_from_joined_row
-from holdfast.engine.store.transitions import Snapshot, StoreBase, fault_cells
+from holdfast.engine.store.transitions import Snapshot, fault_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engine.slot import Slot
 
 
-class MaintenanceStore(StoreBase):
+class MaintenanceStore(MetricStore):
     """Never claims and never writes a result. Each write checks that the slot did not change since it was read."""
 
     def find_due(self, kind: str, limit: int) -> ReconcileBatch:
@@ -95,6 +96,7 @@ class MaintenanceStore(StoreBase):
         return self._apply_guarded(slots, work)
 
     def delete_old_history(self, keep: timedelta, limit: int) -> int:
+        self.roll_up()
 
         def work(tx: Transaction) -> int:
             sweeps = (sql.SWEEP_EVENTS, sql.SWEEP_REFUSALS, sql.SWEEP_JOBS)

@@ -644,7 +644,19 @@ def _oldest(table: Any, *columns: Any) -> Any:
     return delete(table).where(table.c.id.in_(old)).returning(*columns, table.c.id)
 
 
-SWEEP_EVENTS = _oldest(events, events.c.xid)
+# Events that the totals of the metrics do not contain yet remain.
+_counted = (
+    select(event_marks.c.name)
+    .where(
+        event_marks.c.name == literal_column("'metrics'"),
+        or_(
+            events.c.xid < event_marks.c.xid,
+            and_(events.c.xid == event_marks.c.xid, events.c.id <= event_marks.c.id),
+        ),
+    )
+    .exists()
+)
+SWEEP_EVENTS = _oldest(events, events.c.xid).where(_counted)
 # A reader behind this mark has missed events that were deleted.
 MARK_SWEPT = (
     update(event_marks)

@@ -215,3 +215,25 @@ counters = Table(
     Column("name", Text, primary_key=True),
     Column("value", BigInteger, nullable=False),
 )
+
+# Sums over the log and over `metric_increments`, up to the mark `metrics` of the log. Values are exact up to 2^53.
+metric_totals = Table(
+    "metric_totals",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("detail", Text, primary_key=True),  # such as a state, an error code or the bucket of a histogram
+    Column("value", Float, nullable=False),
+)
+
+# What transactions without an event add to a total. Each addition is a row of its own, so that no writer waits.
+metric_increments = Table(
+    "metric_increments",
+    metadata,
+    Column("id", IdType, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("value", Float, nullable=False),
+    sqlite_autoincrement=True,
+)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine.effects import Event, SlotChange, apply_changes, compute_settlements, derive_statuses, make_events
 from holdfast.engine.states import SlotState, Status, Verb
+from holdfast.engine.store import metric_statements
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.rows import slot_from_joined_row, slot_from_row
+from holdfast.engine.totals import Total
 from holdfast.errors import StaleLease
 
 if TYPE_CHECKING:
@@ -149,6 +152,11 @@ def record_events(tx: Transaction, events: Sequence[Event]) -> None:
         tx.needs_notification = True
 
 
+def add_increments(tx: Transaction, added: Mapping[Total, float]) -> None:
+    """Add to totals of the metrics that are not derived from events. The next roll-up adds them up."""
+    tx.run(metric_statements.INSERT_INCREMENTS, [[*total, value] for total, value in added.items() if value])
+
+
 def make_storable(text: str) -> str:
     """Replace NUL characters and lone surrogates, which the databases cannot store."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
@@ -176,6 +184,8 @@ def ticket_row(ticket: Ticket) -> list[Any]:
 def record_refusals(tx: Transaction, rows: Sequence[Sequence[Any]]) -> None:
     """Record refused requests: base, owner, operation, verdict, reason, preventing job, requester, estimated cost."""
     tx.run(sql.INSERT_REFUSALS, rows)
+    reasons = Counter(str(reason) for _, _, _, _, reason, *_ in rows)
+    add_increments(tx, {Total("duplicates", detail=reason): float(number) for reason, number in reasons.items()})
 
 
 def find_existing_owners(tx: Transaction, base: str, owners: Iterable[str]) -> list[str]:
