@@ -1,4 +1,7 @@
-"""Answers health checks in roles that serve no requests: `/healthz` if the process runs, `/readyz` if it can work."""
+"""Answers `/healthz`, `/readyz` and `/metrics` in roles that serve no other requests.
+
+`/healthz` succeeds if the process runs, `/readyz` if it can work.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,14 @@ log = logging.getLogger("holdfast")
 
 
 @contextmanager
-def answering_health(host: str, port: int, check: Callable[[], object]) -> Iterator[None]:
-    """Answer health checks inside the block, unless the port is 0. `check` raises if the process cannot work."""
+def answering_health(
+    host: str, port: int, check: Callable[[], object], metrics: Callable[[str, str], tuple[HTTPStatus, str, bytes]]
+) -> Iterator[None]:
+    """Answer inside the block, unless the port is 0.
+
+    `check` raises if the process cannot work. `metrics` gets the headers `Authorization` and `Accept`, and returns
+    status, content type and body.
+    """
     if not port:
         yield
         return
@@ -26,6 +35,9 @@ def answering_health(host: str, port: int, check: Callable[[], object]) -> Itera
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             try:
+                if self.path.partition("?")[0] == "/metrics":
+                    self._send(*metrics(self.headers.get("Authorization", ""), self.headers.get("Accept", "")))
+                    return
                 if self.path == "/readyz":
                     check()
                 found = self.path in ("/healthz", "/readyz")
@@ -35,9 +47,11 @@ def answering_health(host: str, port: int, check: Callable[[], object]) -> Itera
                 self._reply(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable")
 
         def _reply(self, status: HTTPStatus, text: str) -> None:
-            body = json.dumps({"status": text}).encode()
+            self._send(status, "application/json", json.dumps({"status": text}).encode())
+
+        def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

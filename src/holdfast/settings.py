@@ -9,10 +9,12 @@ before anything starts.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 import re
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
@@ -266,6 +268,11 @@ class Settings:
         return [part.strip() for part in self.folder_roots.split(os.pathsep) if part.strip()]
 
     @property
+    def needs_key(self) -> bool:
+        """Whether every request needs a key, also before the first key exists."""
+        return self.keys == "on" or bool(self.hosts) or not _is_loopback(self.host)
+
+    @property
     def rules(self) -> Rules:
         """The settings of the engine."""
         return Rules(
@@ -319,6 +326,15 @@ class Settings:
                 limit=_format_duration(limit),
                 why=why,
             )
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
 
 
 def read_given_values(environment: Mapping[str, str]) -> dict[str, GivenValue]:

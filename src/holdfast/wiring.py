@@ -19,6 +19,7 @@ from holdfast import __version__
 from holdfast.clock import SystemClock
 from holdfast.db.notify import MemoryNotifier, PipeNotifier, PostgresNotifier
 from holdfast.engine.store.factory import open_store
+from holdfast.extras import importing_extra
 from holdfast.logs import HTTP_CLIENT_LOGGER, TEXT, log_to_stderr
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from holdfast.auth.idempotency import IdempotencyStore
     from holdfast.auth.keys import KeyRepository
+    from holdfast.auth.principal import Caller
     from holdfast.bases.archives import Archives
     from holdfast.bases.cards import StudyCards
     from holdfast.bases.lifecycle import Bases
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from holdfast.llm.circuit_breaker import CircuitBreaker
     from holdfast.llm.paid_cache import PaidAnswerCache
     from holdfast.llm.prices import Price
-    from holdfast.metrics import Exposition, Sample
+    from holdfast.metrics import BudgetGauges, Exposition, MetricsEndpoint, Sample
     from holdfast.search.answers import QuestionAnswerer
     from holdfast.search.search import Searcher
     from holdfast.settings import Settings
@@ -345,9 +347,33 @@ class Library:
 
     def metrics(self, *sources: Callable[[], Iterable[Sample]]) -> Exposition:
         """Return the metrics for Prometheus. `sources` yield samples of this process."""
-        from holdfast.metrics import Exposition, SlotCollector
+        with importing_extra("metrics"):
+            from holdfast.metrics import Exposition, SlotCollector
 
-        return Exposition(SlotCollector(self.store, (self._sample_erasures, *sources)))
+        return Exposition(SlotCollector(self.store, (self._sample_erasures, self._budgets.sample, *sources)))
+
+    @cached_property
+    def _budgets(self) -> BudgetGauges:
+        from holdfast.metrics import BudgetGauges
+
+        return BudgetGauges(self.catalog, self.paid_cache, self._clock)
+
+    def metrics_endpoint(self, *sources: Callable[[], Iterable[Sample]]) -> MetricsEndpoint:
+        """Return `/metrics` for a role that serves no other requests."""
+        from holdfast.metrics import MetricsEndpoint
+
+        settings = self._settings
+
+        def find_caller(secret: str) -> Caller | None:
+            key = self.keys.verify(secret)
+            return None if key is None else key.caller
+
+        return MetricsEndpoint(
+            lambda accept: self.metrics(*sources).render(accept),
+            token=settings.metrics_token,
+            needs_key=lambda: settings.needs_key or self.keys.any_created(),
+            find_caller=find_caller,
+        )
 
     def _sample_erasures(self) -> Iterator[Sample]:
         from holdfast.metrics import Sample
@@ -588,6 +614,16 @@ def open_scheduler(settings: Settings) -> Scheduler:
     from holdfast.engine.schedulers.base import make_scheduler
 
     return make_scheduler(settings)
+
+
+def sample_queues(scheduler: Scheduler) -> Iterator[Sample]:
+    """Yield the number of messages in each queue of the broker, if the scheduler has one."""
+    from holdfast.engine.schedulers.base import MessageCounter
+    from holdfast.metrics import Sample
+
+    if isinstance(scheduler, MessageCounter):
+        for kind, messages in scheduler.count_messages().items():
+            yield Sample("queue_messages", messages, (kind,))
 
 
 def open_polling_scheduler(settings: Settings) -> Scheduler:

@@ -116,6 +116,7 @@ def test_every_role_answers_health_checks(tmp_path: Path, postgres_url: str, val
         until(lambda: probe(port, "/healthz") == 200, "the role does not answer")
         assert probe(port, "/readyz") == 200
         assert probe(port, "/other") == 404
+        assert probe(port, "/metrics") == 200
 
 
 def probe(port: int, path: str) -> int:

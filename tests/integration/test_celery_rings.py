@@ -144,3 +144,22 @@ def test_an_outage_is_noticed_when_messages_are_counted(
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage().partition(" ")[0] for record in caplog.records if record.name == "holdfast"]
+
+
+def test_the_messages_of_each_used_queue_are_counted(scheduler: CeleryScheduler) -> None:
+    assert scheduler.count_messages() == {}
+    scheduler.carry([ring(1), ring(2)])
+    until(lambda: scheduler.count_messages() == {"vector": 2}, "not all rings arrive")
+
+
+def test_no_messages_are_counted_while_the_broker_is_down(
+    scheduler: CeleryScheduler, broker: Server, seconds: Seconds
+) -> None:
+    scheduler.carry([ring(1)])
+    broker.stop()
+    assert scheduler.count_messages() == {}
+    broker.start()
+    assert scheduler.count_messages() == {}  # it tries again later
+    seconds.now += module.RETRY_SECONDS
+    scheduler.room("vector", uncounted)
+    assert "vector" in scheduler.count_messages()

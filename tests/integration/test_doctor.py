@@ -141,6 +141,7 @@ def torn_out(rig: Rig, name: str) -> list[int]:
         f"DELETE FROM library_items WHERE id = {item}",
     )
     rig.library.blobs.remove([blob])
+    rig.store.correct_slot_totals()
     return chunks
 
 
@@ -202,6 +203,7 @@ def test_checks_read_in_bounded_batches_and_skip_nothing(rig: Rig, monkeypatch: 
     for module in (findings, checking_items):
         monkeypatch.setattr(module, "LARGEST_BATCH", 4)
     monkeypatch.setattr("holdfast.doctor.check_rows.LARGEST_BATCH", 4)
+    monkeypatch.setattr("holdfast.doctor.check_metrics.LARGEST_BATCH", 4)
     monkeypatch.setattr(checking_slots, "OWNERS_PER_BATCH", 2)
     monkeypatch.setattr(Transaction, "run", measured)
     assert found(rig) == {"missing_left": 11, "row_lacks": 9, "status_differs": 9}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import signal
 import socket
 import threading
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -65,7 +64,7 @@ def serve(
             library=library,
             settings=settings,
             feed=Feed(library.event_log, SystemClock()),
-            needs_key=_needs_key(settings),
+            needs_key=settings.needs_key,
         )
         if served.needs_key and not library.keys.any_created():
             raise BadSettings("server_without_key", host=settings.host, command=make_key)
@@ -153,19 +152,6 @@ class _Server(uvicorn.Server):
         self._state.draining.set()
         threading.Thread(target=self._state.feed.close, daemon=True).start()  # a signal handler must not wait
         super().handle_exit(sig, frame)  # type: ignore[arg-type]
-
-
-def _needs_key(settings: Settings) -> bool:
-    return settings.keys == "on" or bool(settings.hosts) or not _is_loopback(settings.host)
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 def _format_address(listening: socket.socket) -> str:

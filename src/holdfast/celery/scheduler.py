@@ -71,6 +71,17 @@ class CeleryScheduler:
             self._counted[kind] = (now, room)
             return room
 
+    def count_messages(self) -> dict[str, int]:
+        """Return the number of messages in each queue that was used, by kind; nothing while the broker is down."""
+        with self._mutex:
+            if time.monotonic() < self._next_try:
+                return {}
+            try:
+                return {kind: self._count_messages(kind) for kind in tuple(self._queues)}
+            except self._errors as error:
+                self._disconnect(error)
+                return {}
+
     def carry(self, rings: Sequence[Ring]) -> None:
         """Send rings. After an error the rest is lost, and the reconciler rings again."""
         with self._mutex:

@@ -30,7 +30,7 @@ from holdfast.celery.app import make_app, parse_arguments, queue_name, task_name
 from holdfast.errors import BadSettings, HoldfastError, StoreError, StoreTooNew
 from holdfast.health import answering_health
 from holdfast.logs import set_log_format
-from holdfast.wiring import list_kinds, make_worker, open_configured_store
+from holdfast.wiring import Library, list_kinds, make_worker, open_configured_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine import Ring
     from holdfast.engine.worker import LocalWorker
+    from holdfast.metrics import MetricsAnswer
     from holdfast.settings import Settings
 
 log = logging.getLogger("holdfast")
@@ -126,7 +127,9 @@ class CeleryProcess:
     def after_start(self, sender: Any, **_: Any) -> None:
         self._warn_of_consumer_timeout(sender.connection)
         settings = self._settings
-        self._health.enter_context(answering_health(settings.host, settings.health_port, self._check_database))
+        self._health.enter_context(
+            answering_health(settings.host, settings.health_port, self._check_database, self._answer_metrics)
+        )
 
     def drain(self, **_: Any) -> None:
         """Tell the workers of all processes to stop. Safe in a signal handler."""
@@ -161,6 +164,14 @@ class CeleryProcess:
             select.select([self._drained_pipe[0]], [], [])  # returns when the write end is closed
             self._draining.set()
             worker.stop()
+
+    def _answer_metrics(self, authorization: str, accept: str) -> MetricsAnswer:
+        """Answer `/metrics`. No connection stays open: processes that the pool starts later would inherit it."""
+        store = open_configured_store(self._settings)
+        try:
+            return Library(store, self._settings).metrics_endpoint().answer(authorization, accept)
+        finally:
+            store.close()
 
     def _check_database(self) -> None:
         open_configured_store(self._settings).close()

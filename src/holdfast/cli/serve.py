@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -98,7 +99,8 @@ def worker(
         ),
     )
     try:
-        with answering_health(settings.host, settings.health_port, library.catalog.bases):
+        metrics = library.metrics_endpoint()
+        with answering_health(settings.host, settings.health_port, library.catalog.bases, metrics.answer):
             stopped.wait()
     finally:
         context.terminal.info("Stopping. Unfinished work returns to the queue.")
@@ -114,16 +116,17 @@ def reconcile(context: CommandContext) -> None:
     """
     with importing_extra("documents"):
         from holdfast.service.opening import open_library  # noqa: PLC0415 - slow to load
-        from holdfast.wiring import open_scheduler, running_reconciler  # noqa: PLC0415
+        from holdfast.wiring import open_scheduler, running_reconciler, sample_queues  # noqa: PLC0415
 
     settings = _configure_logging(context, context.settings())
     stopped = stop_on_signal()
     library = open_library(settings)
     scheduler = open_scheduler(settings)
+    metrics = library.metrics_endpoint(partial(sample_queues, scheduler))
     try:
         with (
             running_reconciler(settings, library, scheduler),
-            answering_health(settings.host, settings.health_port, library.catalog.bases),
+            answering_health(settings.host, settings.health_port, library.catalog.bases, metrics.answer),
         ):
             result = {"scheduler": settings.scheduler, "database": mask_secrets(settings.database)}
             context.print_result(

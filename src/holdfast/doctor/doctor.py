@@ -14,6 +14,7 @@ from holdfast.doctor import statements as sql
 from holdfast.doctor.check_erasure import ErasureChecks
 from holdfast.doctor.check_items import FILES, FileChecks, ItemChecks
 from holdfast.doctor.check_lists import ListChecks
+from holdfast.doctor.check_metrics import MetricChecks
 from holdfast.doctor.check_rows import RowChecks
 from holdfast.doctor.check_slots import SlotChecks
 from holdfast.doctor.check_statuses import StatusChecks
@@ -123,6 +124,7 @@ class Doctor:
             *SlotChecks(store, locate).checks(),
             *ErasureChecks(store, erasure).checks(),
             *StatusChecks(store, locate).checks(),
+            *MetricChecks(store).checks(),
         ]
 
     def _make_locator(self) -> Locator:

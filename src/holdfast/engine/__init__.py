@@ -15,7 +15,7 @@ from holdfast.engine.queue import BULK, WHOLE_QUEUE, BulkResult, Pauses, summari
 from holdfast.engine.rules import RetryPolicy, Rules
 from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, SlotId, SlotKey, Ticket
 from holdfast.engine.states import ACTIVE_STATES, RESTING_STATES, Operation, Outcome, SlotState, Status
-from holdfast.engine.totals import BUCKETS, INFINITE, SUM, Total, name_bucket
+from holdfast.engine.totals import BUCKETS, INFINITE, SLOTS, SUM, UNNAMED_CODE, Total, name_bucket
 from holdfast.engine.waiting import MOMENT_PARAMS, WaitReason
 
 __all__ = [
@@ -28,7 +28,9 @@ __all__ = [
     "MOMENT_PARAMS",
     "QUOTA_EXHAUSTED",
     "RESTING_STATES",
+    "SLOTS",
     "SUM",
+    "UNNAMED_CODE",
     "WHOLE_QUEUE",
     "AdmissionResult",
     "BuildResult",

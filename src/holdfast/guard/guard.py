@@ -13,6 +13,7 @@ from holdfast.engine.reconciler import Reconciler
 from holdfast.engine.store import LARGEST_BATCH
 from holdfast.engine.store.factory import open_store
 from holdfast.errors import BadSettings
+from holdfast.extras import importing_extra
 from holdfast.guard.work import Work
 from holdfast.settings import Settings
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store import SqlStore
     from holdfast.guard.answers import Finished
     from holdfast.guard.lock import EarlyLock
+    from holdfast.metrics import RenderedMetrics
 
 log = logging.getLogger("holdfast")
 
@@ -81,6 +83,17 @@ class Guard:
         for work in self.works.values():
             work.notify_late()
         return pause
+
+    def metrics(self, accept: str = "") -> RenderedMetrics:
+        """Read the metrics of all processes, for Prometheus. `accept` is the header of its request.
+
+        Example:
+            body, content_type = guard.metrics(request.headers.get("accept", ""))
+        """
+        with importing_extra("metrics"):
+            from holdfast.metrics import Exposition, SlotCollector  # noqa: PLC0415 - needs an extra
+
+        return Exposition(SlotCollector(self.store)).render(accept)
 
     def close(self) -> None:
         """Close the connections of this process, and the early lock."""

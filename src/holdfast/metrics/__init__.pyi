@@ -1,13 +1,18 @@
 from .access import has_metrics_token
-from .catalogue import METRICS, Metric, MetricType
-from .collector import Sample, SlotCollector
+from .budgets import BudgetGauges
+from .catalogue import METRICS, Metric, MetricType, Sample
+from .collector import SlotCollector
+from .endpoint import MetricsAnswer, MetricsEndpoint
 from .exposition import Exposition, RenderedMetrics
 
 __all__ = [
     "METRICS",
+    "BudgetGauges",
     "Exposition",
     "Metric",
     "MetricType",
+    "MetricsAnswer",
+    "MetricsEndpoint",
     "RenderedMetrics",
     "Sample",
     "SlotCollector",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from holdfast.messages import format_message
 
@@ -27,8 +28,21 @@ class Metric:
     total: str = ""
 
     @property
+    def starts_at_zero(self) -> bool:
+        """Whether every kind of work has this counter from its first slot on."""
+        return self.type is MetricType.COUNTER and self.labels in {("kind",), ("kind", "code")}
+
+    @property
     def help(self) -> str:
         return format_message(f"metric.{self.name}", {})
+
+
+class Sample(NamedTuple):
+    """One value of a metric that has no total."""
+
+    name: str  # of the metric, without `holdfast_`
+    value: float
+    labels: tuple[str, ...] = ()
 
 
 def _counter(name: str, *labels: str, total: str = "") -> Metric:
@@ -50,7 +64,10 @@ METRICS = (
     _gauge("workers"),
     _gauge("pending_deletes"),
     _gauge("pending_erasures"),
+    _gauge("queue_messages", "kind"),
     _gauge("event_streams"),
+    _gauge("budget_tokens", "base"),
+    _gauge("spent_tokens", "base"),
     _counter("claims", "kind"),
     _counter("commits", "kind"),
     _counter("retries", "kind"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from holdfast.engine import BUCKETS, INFINITE, SUM, SlotState, Total, name_bucket
-from holdfast.metrics.catalogue import METRICS, MetricType
+from holdfast.engine import BUCKETS, INFINITE, SLOTS, SUM, UNNAMED_CODE, SlotState, Total, name_bucket
+from holdfast.metrics.catalogue import METRICS, MetricType, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
     from holdfast.engine.store import SlotMetrics, SqlStore
     from holdfast.metrics.catalogue import Metric
-
-
-class Sample(NamedTuple):
-    """One value of a metric that has no total."""
-
-    name: str  # of the metric, without `holdfast_`
-    value: float
-    labels: tuple[str, ...] = ()
 
 
 class SlotCollector(Collector):
@@ -44,8 +36,10 @@ class SlotCollector(Collector):
         totals: dict[str, dict[Total, float]] = defaultdict(dict)
         for total, value in read.totals.items():
             totals[total.name][total] = value
+        kinds = sorted({total.kind for total in totals[SLOTS]})
         for metric in METRICS:
-            yield _make_family(metric, totals[metric.total], samples[metric.name])
+            known = _make_zeros(metric, kinds) | totals[metric.total]
+            yield _make_family(metric, known, samples[metric.name])
 
 
 def _sample_slots(read: SlotMetrics) -> Iterator[Sample]:
@@ -61,8 +55,16 @@ def _sample_slots(read: SlotMetrics) -> Iterator[Sample]:
         yield Sample("stale_writes_total", number, (verb,))
 
 
+def _make_zeros(metric: Metric, kinds: Iterable[str]) -> dict[Total, float]:
+    """Return totals that are zero: Prometheus sees the first increase of a counter only if it has seen the zero."""
+    if not metric.starts_at_zero:
+        return {}
+    detail = UNNAMED_CODE if "code" in metric.labels else ""
+    return {Total(metric.total, kind, detail): 0.0 for kind in kinds}
+
+
 def _counts_deleting(total: Total) -> bool:
-    return total.name == "slots" and total.detail == SlotState.DELETING
+    return total.name == SLOTS and total.detail == SlotState.DELETING
 
 
 def _make_family(

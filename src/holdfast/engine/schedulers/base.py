@@ -7,12 +7,12 @@ lose or repeat rings: the worker claims a slot before it works, and the reconcil
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from holdfast.errors import BadSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
     from holdfast.engine.slot import Ring
@@ -74,6 +74,15 @@ class Scheduler(RingCarrier, Protocol):
 
     def stop(self) -> None:
         """Stop, and wait until the workers have released their slots. `start` may be called again."""
+        ...
+
+
+@runtime_checkable
+class MessageCounter(Protocol):
+    """A scheduler that knows how many messages wait in its queues. The metrics show them."""
+
+    def count_messages(self) -> Mapping[str, int]:
+        """Return the number of messages by kind; nothing if the broker does not answer."""
         ...
 
 

@@ -18,6 +18,7 @@ from holdfast.engine.store.tables import (
     metric_totals,
     slots,
 )
+from holdfast.engine.totals import SLOTS
 
 _is_mark = event_marks.c.name == text_literal("metrics")
 SELECT_MARK = select(event_marks.c.xid, event_marks.c.id).where(_is_mark)
@@ -44,6 +45,9 @@ ADD_TOTALS = _added.on_conflict_do_update(
     set_={"value": metric_totals.c.value + _added.excluded.value},
 )
 SELECT_TOTALS = select(metric_totals)
+SELECT_SLOT_TOTALS = SELECT_TOTALS.where(
+    metric_totals.c.name == text_literal(SLOTS), metric_totals.c.value != literal_column("0")
+)
 _row = batch(name=str, kind=str, detail=str, value=float)
 INSERT_INCREMENTS = insert(metric_increments).from_select(_row.c.keys(), select(*_row.c))
 _increment = (metric_increments.c.name, metric_increments.c.kind, metric_increments.c.detail, metric_increments.c.value)

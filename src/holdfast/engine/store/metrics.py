@@ -13,7 +13,7 @@ from holdfast.clock import micros
 from holdfast.engine.store import metric_statements as sql
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements
-from holdfast.engine.store.base import MAX_UNCOUNTED
+from holdfast.engine.store.base import LARGEST_BATCH, MAX_UNCOUNTED
 from holdfast.engine.store.transitions import StoreBase
 from holdfast.engine.totals import SLOTS, SlotEvent, Total, add_up
 
@@ -73,19 +73,19 @@ class MetricStore(StoreBase):
                 workers=tx.run(queue.COUNT_WORKERS, silence=micros(self.rules.lease))[0][0],
             )
 
-    def find_wrong_slot_totals(self) -> dict[Total, tuple[float, int]]:
+    def find_wrong_slot_totals(self, batch: int = LARGEST_BATCH) -> dict[Total, tuple[float, int]]:
         """Return the totals of slots that differ from the slots: the number that is missing, and the true number.
 
-        Both are of one snapshot.
+        Both are of one snapshot. At most `batch` events are read at a time.
         """
         with self.database.reading() as tx:
-            return _compare_slots(tx, self._read_all_uncounted(tx, _read_mark(tx)))
+            return _compare_slots(tx, self._read_all_uncounted(tx, _read_mark(tx), batch))
 
     def correct_slot_totals(self) -> int:
         """Correct the totals of slots. Return how many were wrong, or 0 if a roll-up came in between."""
         with self.database.reading() as tx:
             xid, id_ = mark = _read_mark(tx)
-            wrong = _compare_slots(tx, self._read_all_uncounted(tx, mark))
+            wrong = _compare_slots(tx, self._read_all_uncounted(tx, mark, LARGEST_BATCH))
 
         def work(tx: Transaction) -> int:
             if not wrong or not tx.run(sql.MOVE_MARK, xid=xid, id=id_, old_xid=xid, old_id=id_):
@@ -99,10 +99,10 @@ class MetricStore(StoreBase):
         statement = sql.SELECT_UNCOUNTED_POSTGRES if self._is_postgres else sql.SELECT_UNCOUNTED_SQLITE
         return tx.run(statement, xid=mark[0], id=mark[1], limit=limit)
 
-    def _read_all_uncounted(self, tx: Transaction, mark: Position) -> Iterable[Any]:
+    def _read_all_uncounted(self, tx: Transaction, mark: Position, batch: int) -> Iterable[Any]:
         """Yield every event after the mark, also those that an open transaction keeps from being final."""
         statement = sql.SELECT_ALL_UNCOUNTED_POSTGRES if self._is_postgres else sql.SELECT_UNCOUNTED_SQLITE
-        while rows := tx.run(statement, xid=mark[0], id=mark[1], limit=MAX_UNCOUNTED):
+        while rows := tx.run(statement, xid=mark[0], id=mark[1], limit=batch):
             yield from rows
             mark = _position_after(rows, mark)
 
@@ -140,7 +140,7 @@ def _merge(*many: Mapping[Total, float]) -> dict[Total, float]:
 
 def _compare_slots(tx: Transaction, uncounted: Iterable[Any]) -> dict[Total, tuple[float, int]]:
     true = {Total(SLOTS, kind, state): number for kind, state, number in tx.run(sql.COUNT_SLOTS)}
-    stored = {Total(*key): value for *key, value in tx.run(sql.SELECT_TOTALS) if key[0] == SLOTS}
+    stored = {Total(*key): value for *key, value in tx.run(sql.SELECT_SLOT_TOTALS)}
     moved = {total: value for total, value in add_up(map(_to_slot_event, uncounted)).items() if total.name == SLOTS}
     known = _merge(stored, moved)
     missing = {total: true.get(total, 0) - known.get(total, 0.0) for total in (*known, *true)}
