@@ -35,6 +35,8 @@ from tests.support.sandbox_tasks import KILLED, OUT_OF_TIME, SEGFAULT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from holdfast.process_usage import ProcessUsage
+
 MIB = 1 << 20
 TARGET = "tests.support.sandbox_tasks:answer"
 DOCUMENTS = Path(os.environ.get("TEST_DOCUMENTS", ROOT.parent / "shared/data/documents"))
@@ -54,6 +56,15 @@ def ask(
     cage: Sandbox, do: str, *, seconds: float = 60, memory: int = 1024 * MIB, most: int = MIB, **question: Any
 ) -> SandboxReply:
     return cage.call({"do": do, **question}, seconds=seconds, memory=memory, most=most)
+
+
+def measure(cage: Sandbox, do: str, *, seconds: float = 60, **question: Any) -> ProcessUsage:
+    """Return what the child used for one call, however it ended."""
+    used: list[ProcessUsage] = []
+    with suppress(WorkError):
+        cage.call({"do": do, **question}, seconds=seconds, memory=1024 * MIB, most=MIB, report=used.append)
+    (usage,) = used
+    return usage
 
 
 def pid(cage: Sandbox) -> int:
@@ -78,6 +89,29 @@ def gone(process: int) -> bool:
     except OSError:
         return True
     return state in "ZX"
+
+
+class TestUsage:
+    def test_a_caller_gets_the_memory_that_the_child_used_for_this_call(self, cage: Sandbox) -> None:
+        ask(cage, "tell")
+        large, small = measure(cage, "hog", bytes=100 * MIB), measure(cage, "tell")
+        assert large.peak_kb - small.peak_kb > 90 * 1024
+
+    def test_a_child_that_is_killed_still_reports_its_processor_time(self, cage: Sandbox) -> None:
+        assert measure(cage, "spin", seconds=0.5).cpu_ms >= 200
+
+    def test_a_call_that_is_repeated_in_a_new_child_reports_both(self, cage: Sandbox) -> None:
+        used: list[ProcessUsage] = []
+        ask(cage, "tell")
+        with pytest.raises(WorkError):
+            cage.call(
+                {"do": "judge", "damaged": True, "sign": os.devnull},
+                seconds=9,
+                memory=MIB << 10,
+                most=MIB,
+                report=used.append,
+            )
+        assert len(used) == 2
 
 
 class TestAnswers:

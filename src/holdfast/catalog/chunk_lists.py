@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from holdfast.db import Database, Transaction
-    from holdfast.engine import OwnerId
+    from holdfast.engine import OwnerId, SlotId
 
     NumberedChunk = tuple[int, str, "ChunkDraft"]
 
@@ -133,6 +133,27 @@ class ChunkLists:
                 if (facts := batch.facts) is not None
             ],
         )  # fmt: skip
+
+    def compare_batch(self, batch: ChunkBatch) -> tuple[int, int]:
+        """Return how many chunks of a batch exist already, and how many of these are in the served list."""
+        rows = [[batch.owner, digest] for _, digest, _ in batch.chunks]
+        with self._database.reading() as tx:
+            found = tx.run(sql.SELECT_KNOWN_AND_SERVED, rows)
+        return len(found), sum(bool(served) for *_, served in found)
+
+    def count_served(self, owner: OwnerId) -> int:
+        """Return the length of the list that an owner serves."""
+        with self._database.reading() as tx:
+            count: int = tx.run(sql.COUNT_SERVED, owner_id=owner)[0][0]
+        return count
+
+    def count_replaced(self, slots: Sequence[tuple[SlotId, int, int]]) -> dict[SlotId, int]:
+        """Count the chunks that each slot serves now, and will not serve with a new build and recipe.
+
+        The slots are given as (slot, build, recipe). A chunk with another recipe counts as another one.
+        """
+        with self._database.reading() as tx:
+            return dict(tx.run(sql.COUNT_REPLACED, slots))
 
     def read_chunk_ids(self, sources: Sequence[tuple[OwnerId, int]]) -> dict[OwnerId, list[int]]:
         """Read the chunk ids of one build each of several owners, in the order of the text."""

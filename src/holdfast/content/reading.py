@@ -17,7 +17,10 @@ from holdfast.content.readers.formats import FETCHED_HTML, HEAD_BYTES, HTML, ide
 from holdfast.content.sandbox import Sandbox, SandboxReply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from holdfast.process_usage import ProcessUsage
 
 __all__ = ["ExtractedText", "ReadLimits", "open_sandbox", "read"]
 
@@ -36,6 +39,7 @@ def read(
     sandbox: Sandbox | None = None,
     fetched: bool = False,
     spare: Path | None = None,
+    report: Callable[[ProcessUsage], None] = lambda _: None,
 ) -> ExtractedText:
     """Read the file at `path`; `name` is its name for users, whose extension helps to identify the format.
 
@@ -44,6 +48,7 @@ def read(
 
     Without a `sandbox`, the shared one of this process is used. Of a `fetched` web page only the main part is read,
     without menus and footers. The reader unpacks its libraries in `spare` if the temporary folder is not suitable.
+    `report` receives what the sandbox used, also for a file that cannot be read.
     Raises `Permanent` if the file cannot be read, and `Transient` if a later attempt may succeed.
     """
     with translate_os_errors():
@@ -59,6 +64,7 @@ def read(
         memory=limits.memory,
         most=limits.text * UTF8_BYTES + REPLY_SLACK_BYTES,
         spare=spare,
+        report=report,
     )
     return _parse_reply(reply, limits)
 

@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 import weakref
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -36,9 +36,10 @@ from holdfast.content.framing import OverlongFrame, receive, send
 from holdfast.content.sandbox_child import MAX_WRITTEN_FILE_BYTES, READY
 from holdfast.content.scratch import create_reader_folder
 from holdfast.errors import Permanent, Transient, WorkError
+from holdfast.process_usage import ProcessUsage, read_cpu_ms, read_peak_kb, reset_peak
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 START_SECONDS = 60.0  # far more than the imports take, even on a busy machine
 HEAD_BYTES = 1 << 20
@@ -63,6 +64,14 @@ class SandboxReply(NamedTuple):
     body: bytearray
 
 
+class _CallLimits(NamedTuple):
+    """The limits of one request: time, memory in bytes, and bytes of the reply."""
+
+    seconds: float
+    memory: int
+    most: int
+
+
 class Sandbox:
     """Up to `children` processes that serve requests by calling `target`, given as `module:function`.
 
@@ -80,36 +89,50 @@ class Sandbox:
         _sandboxes.add(self)
 
     def call(
-        self, request: Mapping[str, Any], *, seconds: float, memory: int, most: int, spare: Path | None = None
+        self,
+        request: Mapping[str, Any],
+        *,
+        seconds: float,
+        memory: int,
+        most: int,
+        spare: Path | None = None,
+        report: Callable[[ProcessUsage], None] = lambda _: None,
     ) -> SandboxReply:
         """Serve one request; the body of the reply has at most `most` bytes.
 
         `seconds` does not include the wait for a free child. A new child starts in `spare` if the temporary folder is
-        not suitable. Raises the error of the target, or `Permanent`: too_slow, too_much_memory, reader_crashed.
+        not suitable. `report` receives what each child used, also if it failed. Raises the error of the target, or
+        `Permanent`: too_slow, too_much_memory, reader_crashed.
         """
+        limits = _CallLimits(seconds, memory, most)
         with self._permits:
             child = self._take(spare)
             new = not child.used
             try:
-                return self._call_child(child, request, seconds, memory, most)
+                return self._call_child(child, request, limits, report)
             except WorkError as error:
                 if new or error.code not in DOUBTFUL_CODES:
                     raise
-            return self._call_child(self._start_child(spare), request, seconds, memory, most)
+            return self._call_child(self._start_child(spare), request, limits, report)
 
     def _call_child(
-        self, child: _Child, request: Mapping[str, Any], seconds: float, memory: int, most: int
+        self,
+        child: _Child,
+        request: Mapping[str, Any],
+        limits: _CallLimits,
+        report: Callable[[ProcessUsage], None],
     ) -> SandboxReply:
         """Call this child, and keep it for the next request if it is healthy."""
         distrusted = DOUBTFUL_CODES if child.used else BROKEN_CHILD_CODES
         healthy = False
         try:
-            reply = child.call(request, seconds, memory, most)
+            reply = child.call(request, limits)
             healthy = not child.needs_replacement
         except TargetRefused as refused:
             healthy = refused.error.code not in distrusted and not child.needs_replacement
             raise refused.error from None
         finally:
+            report(child.usage)
             self._give_back(child, healthy=healthy)
         return reply
 
@@ -191,6 +214,7 @@ class _Child:
     def __init__(self, target: str, prepare: str, spare: Path | None) -> None:
         self._calls_answered = 0
         self._peak_memory = 0
+        self.usage = ProcessUsage()  # of the last call
         try:
             with create_reader_folder(spare) as folder:
                 self._launch(Path(folder), target, prepare)
@@ -226,15 +250,17 @@ class _Child:
             or _read_process_memory(self._process.pid).private > MAX_RETAINED_BYTES
         )
 
-    def call(self, request: Mapping[str, Any], seconds: float, memory: int, most: int) -> SandboxReply:
+    def call(self, request: Mapping[str, Any], limits: _CallLimits) -> SandboxReply:
+        seconds, memory, most = limits
         deadline = time.monotonic() + seconds
         self._peak_memory = 0
         try:
             self._channel.settimeout(seconds)
-            send(self._channel, json.dumps({**request, "seconds": seconds, "memory": memory}).encode())
-            self._wait_for_reply(deadline)
-            head = json.loads(receive(self._channel, HEAD_BYTES, deadline))
-            body = receive(self._channel, most, deadline)
+            with self._measuring():
+                send(self._channel, json.dumps({**request, "seconds": seconds, "memory": memory}).encode())
+                self._wait_for_reply(deadline)
+                head = json.loads(receive(self._channel, HEAD_BYTES, deadline))
+                body = receive(self._channel, most, deadline)
             reply = SandboxReply(dict(head), body)
         except TimeoutError:
             raise errors.too_slow(seconds) from None
@@ -244,6 +270,17 @@ class _Child:
             raise errors.reader_crashed() from None
         self._calls_answered += 1
         return _raise_if_refused(reply, memory)
+
+    @contextmanager
+    def _measuring(self) -> Iterator[None]:
+        """Measure what the child uses inside the block. A child that has just died can still be read."""
+        process = self._process.pid
+        cpu_ms = read_cpu_ms(process)
+        reset_peak(process)
+        try:
+            yield
+        finally:
+            self.usage = ProcessUsage(max(0.0, read_cpu_ms(process) - cpu_ms), read_peak_kb(process))
 
     def send_kill_signal(self) -> None:
         """Kill the whole process group, unless it was reaped: then its id may belong to another process."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine.states import ACTIVE_STATES, TRANSITIONS, Outcome, Status, Verb
 from holdfast.engine.status import derive_outcome, derive_status
+from holdfast.engine.usage import UNKNOWN_USAGE, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ class SlotChange(NamedTuple):
     before: Slot | None
     after: Slot | None
     note: Mapping[str, object] = NO_NOTE
+    usage: Usage = UNKNOWN_USAGE  # of the attempt that this change ends
 
     @property
     def slot(self) -> Slot:
@@ -89,7 +91,22 @@ def make_slot_event(change: SlotChange, status: Status | None = None) -> Event:
     error = after.error_code if after and change.verb in VERBS_WITH_ERROR else None
     missing = slot.missing if change.verb is Verb.COMPLETE else 0
     data = _format_slot_data(*move[1:], tuple(change.note.items()), error, missing, status)
+    if change.usage is not UNKNOWN_USAGE:
+        data = f"{data[:-1]}, {change.usage.format_members()}}}"  # appended, because no two attempts have the same
     return Event(f"slot.{change.verb}", slot.base, slot.owner, slot.kind, slot.job, slot.wanted, slot.fence, data)
+
+
+def compute_wait_ms(claim: SlotChange) -> int:
+    """Return how long the claimed slot could have been claimed before.
+
+    The wait begins when the slot was queued, or when its next attempt was due. After a lost or returned lease it begins
+    at the last progress of the earlier attempt, because the end of that lease is not stored.
+    """
+    before, after = claim.before, claim.slot
+    if before is None or after.claimed_at is None:
+        return 0
+    since = max(before.queued_at, before.due_at or 0, before.progress_at or 0)
+    return max(0, after.claimed_at - since) // 1000
 
 
 def make_job_event(settlement: Settlement, status: Status | None = None) -> Event:

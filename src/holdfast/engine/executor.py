@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
-from enum import Enum, auto
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
+from holdfast.engine.attempt_meter import NOTHING_SPENT, AttemptMeter, PeakMemory, Stopwatch
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.slot import Fault
 from holdfast.engine.store.base import Completion, Failure, Release
@@ -35,24 +35,29 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from holdfast.clock import Clock
+    from holdfast.engine.attempt_meter import Spent
     from holdfast.engine.rules import Rules
     from holdfast.engine.slot import Ring, Ticket
     from holdfast.engine.store.base import Store
     from holdfast.engine.task import Indexer, Publisher
+    from holdfast.engine.usage import Usage
 
 log = logging.getLogger("holdfast")
 
 T = TypeVar("T")
 
 
-class PlainResult(Enum):
-    """Results without data."""
+class Removed(NamedTuple):
+    """The indexer removed everything that was built for the slot."""
 
-    REMOVED = auto()
-    PUBLISHED = auto()  # the indexer published the result in its own transaction
+    usage: Usage
 
 
-AttemptResult = Completion | Failure | Release | PlainResult
+class Published(NamedTuple):
+    """The indexer published the result in its own transaction."""
+
+
+AttemptResult = Completion | Failure | Release | Removed | Published
 SMALLEST_BATCH = 2  # tasks from which batch operations of an indexer are used
 FLUSH_SECONDS = 0.05  # how long a finished result waits for others
 FLUSH_ROWS = 500  # rows that results may collect before they are written
@@ -86,6 +91,7 @@ class Executor:
         self._rules = rules
         self._chance = chance
         self._failpoint = reach
+        self._peak_memory = PeakMemory()
         self._batch = 1  # how many slots the next answer to a ring claims first
 
     def answer(self, ring: Ring, kinds: Sequence[str], limit: int) -> int:
@@ -149,13 +155,14 @@ class Executor:
             flushed = self._clock.monotonic()
             results: list[tuple[Ticket, AttemptResult]] = []
             rows = 0
+            self._peak_memory.start_batch()
             removed = self._remove_together(tickets)
-            self._prepare_batch(tickets)
+            prepared = self._prepare_batch(tickets)
             for ticket in tickets:
                 if ticket in removed or not self.heartbeat.begin(ticket):
                     continue
                 with _ticket_fields(ticket, self.holder):
-                    result = self._attempt(ticket)
+                    result = self._attempt(ticket, prepared.get(ticket.key.kind, NOTHING_SPENT))
                 results.append((ticket, result))
                 rows += _count_rows(result)
                 if rows >= FLUSH_ROWS or self._clock.monotonic() - flushed >= FLUSH_SECONDS:
@@ -163,6 +170,7 @@ class Executor:
                     flushed, results, rows = self._clock.monotonic(), [], 0
             self._write_results(results)
         finally:
+            self._peak_memory.stop()
             self.heartbeat.stop_renewing(tickets)
 
     def _remove_together(self, tickets: Sequence[Ticket]) -> set[Ticket]:
@@ -185,28 +193,45 @@ class Executor:
 
     def _remove_set(self, indexer: BatchRemover, tickets: Sequence[Ticket]) -> list[tuple[Ticket, AttemptResult]]:
         """Clean up one batch. Return the results; an empty list means that the slots are removed one by one."""
+        stopwatch = Stopwatch(self._clock.monotonic)
+        meters = [AttemptMeter(self._clock.monotonic, self._peak_memory) for _ in tickets]
+
+        def read_usages() -> list[Usage]:
+            spent = stopwatch.read().divide(len(tickets))
+            return [meter.read(ticket.waited_ms, spent) for ticket, meter in zip(tickets, meters, strict=True)]
+
         try:
             for ticket in tickets:
                 self.heartbeat.check(ticket)
-            indexer.remove_all([self._make_task(ticket) for ticket in tickets])
+            indexer.remove_all([self._make_task(*pair) for pair in zip(tickets, meters, strict=True)])
         except Transient as error:
             log.info("removal.failed slots=%d code=%s", len(tickets), error.code)
-            return [(ticket, self._classify_failure(ticket, error)) for ticket in tickets]
+            return [
+                (ticket, self._classify_failure(ticket, error, usage))
+                for ticket, usage in zip(tickets, read_usages(), strict=True)
+            ]
         except (StopWork, StaleLease) as stop:
             log.debug("removal.one_by_one slots=%d reason=%s", len(tickets), _stop_reason(stop))
             return []
         except Exception as error:
             log.info("removal.one_by_one slots=%d reason=%s", len(tickets), type(error).__name__, exc_info=True)
             return []
-        return [(ticket, PlainResult.REMOVED) for ticket in tickets]
+        return [(ticket, Removed(usage)) for ticket, usage in zip(tickets, read_usages(), strict=True)]
 
-    def _prepare_batch(self, tickets: Sequence[Ticket]) -> None:
-        """Let indexers prepare a batch. An error here is not final: each slot is built, or fails, on its own."""
+    def _prepare_batch(self, tickets: Sequence[Ticket]) -> dict[str, Spent]:
+        """Let indexers prepare a batch, and return the time that each slot of a kind has its share of.
+
+        An error here is not final: each slot is built, or fails, on its own.
+        """
+        prepared: dict[str, Spent] = {}
         for kind in {ticket.key.kind for ticket in tickets}:
             indexer = self.indexers[kind]
-            tasks = [self._make_task(ticket) for ticket in tickets if ticket.key.kind == kind and not ticket.removing]
-            if not isinstance(indexer, BatchPreparer) or len(tasks) < SMALLEST_BATCH:
+            if not isinstance(indexer, BatchPreparer):
                 continue
+            tasks = [self._make_task(ticket) for ticket in tickets if ticket.key.kind == kind and not ticket.removing]
+            if len(tasks) < SMALLEST_BATCH:
+                continue
+            stopwatch = Stopwatch(self._clock.monotonic)
             try:
                 indexer.begin(tasks)
             except StaleLease as stale:
@@ -217,43 +242,47 @@ class Executor:
                 log.info("work.prepare_failed kind=%s reason=%s", kind, error.code)
             except Exception:
                 log.exception("work.prepare_failed kind=%s", kind)
+            prepared[kind] = stopwatch.read().divide(len(tasks))
+        return prepared
 
-    def _make_task(self, ticket: Ticket) -> Task:
-        return Task(ticket, self.store, self.heartbeat, self._failpoint)
+    def _make_task(self, ticket: Ticket, meter: AttemptMeter | None = None) -> Task:
+        return Task(ticket, self.store, self.heartbeat, self._failpoint, meter)
 
-    def _attempt(self, ticket: Ticket) -> AttemptResult:
+    def _attempt(self, ticket: Ticket, prepared: Spent) -> AttemptResult:
         """Build or remove one slot. Turn every error into a result; never raise."""
-        task = self._make_task(ticket)
+        self._peak_memory.start_attempt()
+        task = self._make_task(ticket, AttemptMeter(self._clock.monotonic, self._peak_memory, prepared))
         try:
             self.heartbeat.check(ticket)
             indexer = self.indexers[ticket.key.kind]
             if ticket.removing:
                 indexer.remove(task)
-                return PlainResult.REMOVED
+                return Removed(task.read_usage())
             built = indexer.build(task)
             if task.published:
-                return PlainResult.PUBLISHED
+                return Published()
             if built is None:
-                return Failure(ticket=ticket, fault=Fault("no_result"))
-            return Completion(ticket=ticket, built=built)
+                return Failure(ticket=ticket, fault=Fault("no_result"), usage=task.read_usage())
+            return Completion(ticket=ticket, built=built, usage=task.read_usage())
         except (StopWork, StaleLease) as stop:
             if isinstance(stop, StaleLease):
                 self._recheck_leases(stop)
             log.debug("work.stopped key=%s fence=%d reason=%s", ticket.key, ticket.fence, _stop_reason(stop))
-            return Release(ticket=ticket, refund=isinstance(stop, StopWork) and stop.refund)
+            refund = isinstance(stop, StopWork) and stop.refund
+            return Release(ticket=ticket, refund=refund, usage=task.read_usage())
         except Exception as error:
             if task.published:  # a later error does not undo it
                 log.exception("work.published_then_failed key=%s fence=%d", ticket.key, ticket.fence)
-                return PlainResult.PUBLISHED
+                return Published()
             trace = not isinstance(error, WorkError | StoreFull)  # expected errors need no traceback
-            failure = self._classify_failure(ticket, error)
+            failure = self._classify_failure(ticket, error, task.read_usage())
             # The code only: the message may contain the name of a document.
             log.info(
                 "work.failed key=%s fence=%d code=%s", ticket.key, ticket.fence, failure.fault.code, exc_info=trace
             )
             return failure
 
-    def _classify_failure(self, ticket: Ticket, error: Exception) -> Failure:
+    def _classify_failure(self, ticket: Ticket, error: Exception, usage: Usage) -> Failure:
         """Decide whether a failed attempt is repeated, when, and whether it counts."""
         retry = self._rules.retry
         if isinstance(error, Permanent):
@@ -269,10 +298,11 @@ class Executor:
             fault = Fault("unexpected", {"type": type(error).__name__, "detail": str(error)[:MAX_DETAIL]})
             delay = retry.delay(ticket.attempt, self._chance())
         if isinstance(error, Outage | StoreFull):  # not the fault of this document: do not count the attempt
-            return Failure(ticket=ticket, fault=fault, delay=delay, refund=True)
+            return Failure(ticket=ticket, fault=fault, delay=delay, refund=True, usage=usage)
         if ticket.removing:  # a clean-up never fails for good
-            return Failure(ticket=ticket, fault=fault, delay=delay or retry.max_delay)
-        return Failure(ticket=ticket, fault=fault, delay=None if retry.exhausted(ticket.attempt) else delay)
+            return Failure(ticket=ticket, fault=fault, delay=delay or retry.max_delay, usage=usage)
+        repeated = not retry.exhausted(ticket.attempt)
+        return Failure(ticket=ticket, fault=fault, delay=delay if repeated else None, usage=usage)
 
     def _write_results(self, results: Sequence[tuple[Ticket, AttemptResult]]) -> None:
         """Write the results, one batch per kind of result."""
@@ -281,10 +311,10 @@ class Executor:
         self._failpoint("settling")
         self.heartbeat.stop_renewing([ticket for ticket, _ in results])
         values = [result for _, result in results]
-        removed = [ticket for ticket, result in results if result is PlainResult.REMOVED]
+        removed = {ticket: result.usage for ticket, result in results if isinstance(result, Removed)}
         self._complete([value for value in values if isinstance(value, Completion)])
         self._write_batch(self.store.fail, [value for value in values if isinstance(value, Failure)])
-        self._write_batch(self.store.forget, removed)
+        self._write_batch(lambda batch: self.store.forget(batch, removed), list(removed))
         self._release([value for value in values if isinstance(value, Release)])
         self._failpoint("settled")
 
@@ -301,7 +331,7 @@ class Executor:
                 log.info(
                     "work.not_published key=%s fence=%d", completion.ticket.key, completion.ticket.fence, exc_info=True
                 )
-                self._write_batch(self.store.fail, [self._classify_failure(completion.ticket, error)])
+                self._write_batch(self.store.fail, [self._classify_failure(completion.ticket, error, completion.usage)])
 
     def _add_rows(self, connection: Connection, completions: Sequence[Completion]) -> None:
         """Let indexers write their rows in the transaction that publishes."""

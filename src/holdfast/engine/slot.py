@@ -155,6 +155,7 @@ class Ticket(NamedTuple):
     removing: bool  # the slot is being deleted: call `remove`, not `build`
     source: int | None  # fence of the content build to read, from the slot it needs
     built: int  # the generation that is served now
+    waited_ms: int = 0  # in the queue, since it could be claimed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

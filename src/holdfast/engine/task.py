@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from holdfast.engine.attempt_meter import AttemptMeter
 from holdfast.engine.slot import BuildResult, Progress
 from holdfast.engine.store.base import Completion
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast.engine.heartbeat import Heartbeat
     from holdfast.engine.slot import Ticket
     from holdfast.engine.store.base import Store
+    from holdfast.engine.usage import Usage
+    from holdfast.process_usage import ProcessUsage
 
 
 _EMPTY_RESULT = BuildResult()
@@ -25,11 +28,19 @@ _EMPTY_RESULT = BuildResult()
 class Task:
     """One claimed slot, passed to an indexer."""
 
-    def __init__(self, ticket: Ticket, store: Store, heartbeat: Heartbeat, reach: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        ticket: Ticket,
+        store: Store,
+        heartbeat: Heartbeat,
+        reach: Callable[[str], None],
+        meter: AttemptMeter | None = None,
+    ) -> None:
         self.ticket = ticket
         self._store = store
         self._heartbeat = heartbeat
         self._failpoint = reach
+        self._meter = meter or AttemptMeter()
         self.published = False  # the indexer published the result itself
 
     def checkpoint(self, *, stage: str = "", step: int = 0, steps: int = 0, done: int = 0, total: int = 0) -> None:
@@ -52,12 +63,27 @@ class Task:
         """Renew the lease now, so that the next checkpoint knows the current state."""
         self._heartbeat.beat()
 
+    def count_rows(self, *, written: int = 0, kept: int = 0, removed: int = 0) -> None:
+        """Add to the rows that this attempt wrote, kept from an earlier build, and removed from what is served."""
+        self._meter.written += written
+        self._meter.kept += kept
+        self._meter.removed += removed
+
+    def add_child_usage(self, usage: ProcessUsage) -> None:
+        """Add the usage of another process that worked for this attempt."""
+        self._meter.add_child(usage)
+
+    def read_usage(self) -> Usage:
+        """Return what this attempt has used until now."""
+        return self._meter.read(self.ticket.waited_ms)
+
     @contextmanager
     def publish(self, built: BuildResult = _EMPTY_RESULT) -> Iterator[Connection]:
         """Open a transaction for rows of the indexer. Its commit also publishes the result."""
+        completion = Completion(ticket=self.ticket, built=built, usage=self.read_usage())
         with (
             self._heartbeat.pause_renewal(self.ticket),
-            self._store.publish_transaction(Completion(ticket=self.ticket, built=built)) as connection,
+            self._store.publish_transaction(completion) as connection,
         ):
             yield connection
         self.published = True
@@ -65,7 +91,8 @@ class Task:
     def publish_in(self, connection: Connection) -> None:
         """Publish the result in a transaction that the indexer opened itself. Its commit publishes the result."""
         self._heartbeat.stop_renewing([self.ticket])
-        self._store.publish_in(connection, Completion(ticket=self.ticket, built=BuildResult()))
+        completion = Completion(ticket=self.ticket, built=BuildResult(), usage=self.read_usage())
+        self._store.publish_in(connection, completion)
         self.published = True
 
 

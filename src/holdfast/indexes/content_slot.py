@@ -73,20 +73,31 @@ class ContentIndexer:
         fetched = document.kind is ItemKind.URL  # a page has a display name; the fetched file has its own
         name = str(document.metadata.get("file", document.name)) if fetched else document.name
         with translate_os_errors(), waiting_for_blobs(), self._blobs.local_file(document.blob) as path:
-            reading = read(path, name, fetched=fetched, spare=self._home)
+            reading = read(path, name, fetched=fetched, spare=self._home, report=task.add_child_usage)
         task.checkpoint(stage="chunking")
         rules = ChunkingRules(size=base.settings.chunk_size, overlap=base.settings.chunk_overlap)
         facts = TextFacts(reading.title, reading.pages, reading.metadata, reading.warnings, len(reading.text))
         last: ChunkBatch | None = None
+        served = 0
         for parts in number_chunks(_split_into_parts(reading, rules)):
             if last is not None:
                 task.checkpoint(stage="chunking", done=parts[0][0])
                 with task.guarded() as connection:
                     self._chunk_lists.write(self._database.wrap_connection(connection), [last])
             last = ChunkBatch(ticket.owner, ticket.fence, facts if last is None else None, parts)
+            served += self._count_rows(task, last)
         if last is None:
             raise Permanent("no_text")
+        if ticket.built:
+            task.count_rows(removed=self._chunk_lists.count_served(ticket.owner) - served)
         return BuildResult(rows=last, recipe=recipe.id)
+
+    def _count_rows(self, task: Task, batch: ChunkBatch) -> int:
+        """Count new and known chunks of a batch, and return how many of them are served now."""
+        repeated = task.ticket.generation > 1 or task.ticket.attempt > 1  # else no chunk can be known
+        known, served = self._chunk_lists.compare_batch(batch) if repeated else (0, 0)
+        task.count_rows(written=len(batch.chunks) - known, kept=known)
+        return served
 
     def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
         """Write the last batch of each list; a small document has no other batch."""
@@ -119,7 +130,9 @@ class ContentIndexer:
                 task.checkpoint(stage="removing")
 
         tickets = [task.ticket for task in tasks]
-        self._garbage_collector.remove_owners([ticket.owner for ticket in tickets], go_on)
+        removed = self._garbage_collector.remove_owners([ticket.owner for ticket in tickets], go_on)
+        for task in tasks:
+            task.count_rows(removed=removed[task.ticket.owner])
         _, documents = self._catalogue.read_for_tickets(tickets)
         # Before the items, which alone have the names of the files; the deletion is durable already.
         self._remove_files([document.blob for document in documents.values() if document.blob is not None])

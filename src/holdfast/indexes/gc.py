@@ -7,7 +7,7 @@ may still write a row there; `remove_orphan_rows` finds it by scanning the store
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.engine.store import LARGEST_BATCH
@@ -15,7 +15,7 @@ from holdfast.indexes import gc_statements as sql
 from holdfast.llm import remove_uses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from holdfast.catalog import Recipe
     from holdfast.db import Database, Transaction
@@ -63,9 +63,10 @@ class ChunkGarbageCollector:
             index.drop(recipe, leftovers)
         return found[-1]
 
-    def remove_owners(self, owners: Sequence[OwnerId], go_on: Callable[[], None]) -> None:
-        """Remove all data of owners that are being deleted; `go_on` is called between batches and may raise.
+    def remove_owners(self, owners: Sequence[OwnerId], go_on: Callable[[], None]) -> Counter[OwnerId]:
+        """Remove all data of owners that are being deleted, and return the number of chunks of each.
 
+        `go_on` is called between batches and may raise.
         The chunks need not be doomed first: the store rejects builds of a deleted owner, so nothing lists them again.
         """
         for group in self._shorten_lists(owners, go_on):
@@ -79,6 +80,7 @@ class ChunkGarbageCollector:
                 portion = own[first : first + LARGEST_BATCH]
                 self._rows.drop(base, [chunk for chunk, _ in portion])
                 self._database.write(lambda tx, owned=portion: _delete_chunks(tx, owned, own=True), durable=False)  # type: ignore[misc]
+        return count_by_owner(by_base)
 
     def _shorten_lists(self, owners: Sequence[OwnerId], go_on: Callable[[], None]) -> Iterator[list[OwnerId]]:
         """Shorten long lists; yield the owners in groups whose lists fit into one transaction."""
@@ -159,6 +161,11 @@ def read_owner_chunks(tx: Transaction, owners: Sequence[OwnerId]) -> dict[str, l
     """Return all chunks of some owners, doomed or not, with their owners, by base."""
     rows = [[owner] for owner in owners]
     return _group_by_base(row for statement in sql.SELECT_OWNER_CHUNKS for row in tx.run(statement, rows))
+
+
+def count_by_owner(by_base: Mapping[str, Sequence[tuple[int, OwnerId]]]) -> Counter[OwnerId]:
+    """Count chunks by owner."""
+    return Counter(owner for owned in by_base.values() for _, owner in owned)
 
 
 def _group_by_base(rows: Iterable[Sequence[Any]]) -> dict[str, list[tuple[int, OwnerId]]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from holdfast.catalog import ChunkLists, fault_to_json
 from holdfast.engine import BuildResult
-from holdfast.errors import Permanent, WorkError
+from holdfast.errors import HoldfastError, Permanent, WorkError
 from holdfast.indexes import statements as sql
 from holdfast.indexes.base import NotEnabled, Together, Work
-from holdfast.indexes.gc import read_owner_chunks
+from holdfast.indexes.gc import count_by_owner, read_owner_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import Catalog, Recipe
     from holdfast.db import Database, Transaction
-    from holdfast.engine import OwnerId, Ticket
+    from holdfast.engine import OwnerId, SlotId, Ticket
     from holdfast.engine.store import Completion
     from holdfast.engine.task import Task
     from holdfast.indexes.base import Index
@@ -34,6 +35,7 @@ class DocumentPlan(NamedTuple):
     work: Work
     chunk_count: int  # in its list
     was_incomplete: bool  # the served build has missing chunks
+    replaced: int  # chunks that are served now, and not by the new build
 
 
 class ChunkIndexer:
@@ -84,11 +86,13 @@ class ChunkIndexer:
         if not plan.chunk_count:
             return None
         work = replace(plan.work, task=task)
+        task.count_rows(kept=plan.chunk_count - len(work.pieces))
         if work.pieces and not plan.was_incomplete and self._deferring_index is not None:
             rows = self._deferring_index.ready(work)
             if rows is not None:
+                task.count_rows(written=len(work.pieces), removed=plan.replaced)
                 return BuildResult(recipe=work.recipe.id, rows=rows)
-        refused = self.index.fill(work) if work.pieces else {}
+        refused = self._fill(work)
         if len(refused) > work.base.settings.missing_share * plan.chunk_count:
             first = next(iter(refused.values()))
             raise Permanent(
@@ -100,11 +104,26 @@ class ChunkIndexer:
                     "detail": str(first),
                 },
             )
+        task.count_rows(removed=plan.replaced)
         built = BuildResult(missing=len(refused), recipe=work.recipe.id)
         if refused or plan.was_incomplete:
             with task.publish(built) as connection:
                 self._record_missing(self._database.wrap_connection(connection), task, refused)
         return built
+
+    def _fill(self, work: Work) -> Mapping[int, WorkError]:
+        """Write the rows of a work and count them, also those that were written before an error."""
+        if not work.pieces:
+            return {}
+        try:
+            refused = self.index.fill(work)
+        except Exception:
+            with suppress(HoldfastError):  # the first error is the one to raise
+                lacking = self._find_absent(work.recipe, [piece.chunk for piece in work.pieces])
+                work.task.count_rows(written=len(work.pieces) - len(lacking))
+            raise
+        work.task.count_rows(written=len(work.pieces) - len(refused))
+        return refused
 
     def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:
         """Write the rows that were deferred to the publishing transaction."""
@@ -134,6 +153,9 @@ class ChunkIndexer:
                     self.index.drop(recipe, chunks[first : first + LOOKUP_BATCH])
         if lacking:
             self._database.write(lambda tx: tx.run(sql.DELETE_MISSING_OF_DELETED_SLOTS, lacking), durable=False)
+        removed = count_by_owner(by_base)
+        for task in tasks:
+            task.count_rows(removed=removed[task.ticket.owner])
 
     def _plan(self, task: Task) -> DocumentPlan:
         """Plan one document; a base that cannot have this index any more is a permanent error."""
@@ -156,6 +178,7 @@ class ChunkIndexer:
         listed = self._chunk_lists.read_chunk_ids([(ticket.owner, ticket.source or 0) for ticket in tickets])
         lacking = self._find_incomplete(tickets)
         chosen = _take_first_batch(tasks, listed)
+        replaced = self._count_replaced(chosen, recipes)
         wanted: dict[str, list[int]] = {}
         for task in chosen:
             wanted.setdefault(task.ticket.key.base, []).extend(listed[task.ticket.owner])
@@ -172,9 +195,16 @@ class ChunkIndexer:
                 ),
                 chunk_count=len(listed[task.ticket.owner]),
                 was_incomplete=task.ticket.slot in lacking,
+                replaced=replaced.get(task.ticket.slot, 0),
             )
             for task in chosen
         ]
+
+    def _count_replaced(self, tasks: Sequence[Task], recipes: Mapping[str, Recipe]) -> dict[SlotId, int]:
+        """Count the chunks that slots serve now, and will not serve any more."""
+        tickets = [task.ticket for task in tasks if task.ticket.built]
+        rows = [(ticket.slot, ticket.source or 0, recipes[ticket.key.base].id) for ticket in tickets]
+        return self._chunk_lists.count_replaced(rows) if rows else {}
 
     def _find_absent(self, recipe: Recipe, chunks: Sequence[int]) -> list[int]:
         return [

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.engine.queue import NO_PAUSES
+from holdfast.engine.usage import UNKNOWN_USAGE, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 LARGEST_BATCH = 500  # rows of one write transaction
 MAX_UNCOUNTED = 5_000  # events that one roll-up adds to the totals of the metrics
+NO_USAGES: Mapping[Ticket, Usage] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,7 @@ class Completion:
 
     ticket: Ticket
     built: BuildResult
+    usage: Usage = UNKNOWN_USAGE
 
 
 # The engine knows only its own rows. Another package whose rows must be committed together with a change of a slot
@@ -72,6 +76,7 @@ class Failure:
     fault: Fault
     delay: timedelta | None = None
     refund: bool = False  # do not count the attempt
+    usage: Usage = UNKNOWN_USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,7 @@ class Release:
 
     ticket: Ticket
     refund: bool = False
+    usage: Usage = UNKNOWN_USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +283,7 @@ class Store(Protocol):
         """Free slots. Only the fence is checked, so that a superseded worker can free its slot, too."""
         ...
 
-    def forget(self, tickets: Sequence[Ticket]) -> None:
+    def forget(self, tickets: Sequence[Ticket], usages: Mapping[Ticket, Usage] = NO_USAGES) -> None:
         """Delete the rows of slots that were cleaned up. The owner is deleted with its last slot."""
         ...
 

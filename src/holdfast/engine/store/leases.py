@@ -9,11 +9,12 @@ from holdfast.clock import micros
 from holdfast.db import MAX_ID
 from holdfast.db.migrate import find_head
 from holdfast.engine.dependencies import find_blocked_dependents
-from holdfast.engine.effects import SlotChange
+from holdfast.engine.effects import SlotChange, compute_wait_ms
 from holdfast.engine.slot import OwnerId, SlotId, Ticket
 from holdfast.engine.states import SlotState, Verb
 from holdfast.engine.store import queue_statements as queue
 from holdfast.engine.store import statements as sql
+from holdfast.engine.store.base import NO_USAGES
 from holdfast.engine.store.transitions import (
     Snapshot,
     StoreBase,
@@ -23,16 +24,18 @@ from holdfast.engine.store.transitions import (
     raise_stale,
     ticket_row,
 )
+from holdfast.engine.usage import UNKNOWN_USAGE
 from holdfast.errors import BadRequest, StaleLease, StoreTooNew
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sqlalchemy import Connection
 
     from holdfast.db import Transaction
     from holdfast.engine.slot import Ring, Slot
     from holdfast.engine.store.base import Completion, Failure, LeaseRenewal, Release, ResultWriter
+    from holdfast.engine.usage import Usage
 
 
 ClaimTarget = tuple[OwnerId, SlotId, int]  # with the generation to claim
@@ -189,9 +192,10 @@ class LeaseStore(StoreBase):
             [*ticket_row(completion.ticket), completion.built.missing, completion.built.recipe]
             for completion in completions
         ]
+        usages = {completion.ticket.slot: completion.usage for completion in completions}
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
-            changes = snapshot.changes_from_rows(tx.run(sql.COMPLETE_SLOTS, rows), Verb.COMPLETE)
+            changes = snapshot.changes_from_rows(tx.run(sql.COMPLETE_SLOTS, rows), Verb.COMPLETE, usages)
             ready = {(change.slot.owner_id, change.slot.kind) for change in changes}
             unblocked = [
                 [slot.id]
@@ -218,31 +222,34 @@ class LeaseStore(StoreBase):
             for failure in failures
             if failure.delay is None
         ]
+        usages = {failure.ticket.slot: failure.usage for failure in failures}
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
-            postponed = snapshot.changes_from_rows(tx.run(sql.POSTPONE_SLOTS, retryable), Verb.POSTPONE)
-            failed = snapshot.changes_from_rows(tx.run(sql.FAIL_SLOTS, final), Verb.FAIL)
+            postponed = snapshot.changes_from_rows(tx.run(sql.POSTPONE_SLOTS, retryable), Verb.POSTPONE, usages)
+            failed = snapshot.changes_from_rows(tx.run(sql.FAIL_SLOTS, final), Verb.FAIL, usages)
             return postponed + failed + fail_dependents(tx, snapshot, failed)
 
         self._settle(Verb.FAIL, [failure.ticket for failure in failures], work)
 
     def release(self, releases: Sequence[Release]) -> None:
         rows = [[release.ticket.slot, release.ticket.fence, int(release.refund)] for release in releases]
+        usages = {release.ticket.slot: release.usage for release in releases}
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
-            return snapshot.changes_from_rows(tx.run(sql.RELEASE_SLOTS, rows), Verb.RELEASE)
+            return snapshot.changes_from_rows(tx.run(sql.RELEASE_SLOTS, rows), Verb.RELEASE, usages)
 
         self._settle(Verb.RELEASE, [release.ticket for release in releases], work)
 
-    def forget(self, tickets: Sequence[Ticket]) -> None:
+    def forget(self, tickets: Sequence[Ticket], usages: Mapping[Ticket, Usage] = NO_USAGES) -> None:
         kept = next((ticket for ticket in tickets if not ticket.removing), None)
         if kept is not None:
             raise BadRequest("slot_not_deleting", slot=kept.key)
         rows = [ticket_row(ticket) for ticket in tickets]
+        used = {ticket.slot: usage for ticket, usage in usages.items()}
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
             return [
-                SlotChange(verb=Verb.FORGET, before=snapshot.slots[slot], after=None)
+                SlotChange(Verb.FORGET, snapshot.slots[slot], None, usage=used.get(slot, UNKNOWN_USAGE))
                 for (slot,) in tx.run(sql.FORGET_SLOTS, rows)
             ]
 
@@ -303,11 +310,11 @@ def _possible(ring: Ring) -> bool:
 def make_tickets(claimed: Sequence[SlotChange], siblings: Sequence[Slot]) -> list[Ticket]:
     """Return the tickets of claimed slots. Each contains the content build of the slot that it needs."""
     sources = {(slot.owner_id, slot.kind): slot.source for slot in siblings}
-    slots = [change.slot for change in claimed]
-    return [_make_ticket(slot, sources.get((slot.owner_id, slot.needs or ""))) for slot in slots]
+    return [_make_ticket(change, sources.get((change.slot.owner_id, change.slot.needs or ""))) for change in claimed]
 
 
-def _make_ticket(slot: Slot, source: int | None) -> Ticket:
+def _make_ticket(change: SlotChange, source: int | None) -> Ticket:
+    slot = change.slot
     return Ticket(
         slot=slot.id,
         owner=slot.owner_id,
@@ -319,6 +326,7 @@ def _make_ticket(slot: Slot, source: int | None) -> Ticket:
         removing=slot.state is SlotState.DELETING,
         source=source,
         built=slot.built,
+        waited_ms=compute_wait_ms(change),
     )
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine.effects import Event, SlotChange, apply_changes, compute_settlements, derive_statuses, make_events
@@ -14,6 +15,7 @@ from holdfast.engine.store import metric_statements
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.rows import slot_from_joined_row, slot_from_row
 from holdfast.engine.totals import Total
+from holdfast.engine.usage import UNKNOWN_USAGE
 from holdfast.errors import StaleLease
 
 if TYPE_CHECKING:
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.engine.rules import Rules
     from holdfast.engine.slot import OwnerId, Slot, SlotId, Ticket
+    from holdfast.engine.usage import Usage
 
 log = logging.getLogger("holdfast")
 
 # Workers can claim slots in these states, or the reconciler must know when they are due.
 WAKING_STATES = frozenset({SlotState.QUEUED, SlotState.WAITING, SlotState.DELETING})
 TAKEN_OVER = "taken_over"
+NO_USAGES: Mapping[SlotId, Usage] = MappingProxyType({})
 
 
 class Snapshot:
@@ -55,14 +59,19 @@ class Snapshot:
         tx.lock_owners(owners)
         return cls(tx, owners)
 
-    def changes_from_rows(self, rows: Iterable[Sequence[Any]], verb: Verb, **note: object) -> list[SlotChange]:
+    def changes_from_rows(
+        self,
+        rows: Iterable[Sequence[Any]],
+        verb: Verb,
+        usages: Mapping[SlotId, Usage] = NO_USAGES,
+        **note: object,
+    ) -> list[SlotChange]:
         """Return the changes of a statement that returns slots."""
         changes = []
         for row in rows:
             before = self.slots[row[0]]
-            changes.append(
-                SlotChange(verb=verb, before=before, after=slot_from_row(row, before.base, before.owner), note=note)
-            )
+            after = slot_from_row(row, before.base, before.owner)
+            changes.append(SlotChange(verb, before, after, note, usages.get(row[0], UNKNOWN_USAGE)))
         return changes
 
 

@@ -1,0 +1,33 @@
+"""What an attempt used, and the rows that it made."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Usage(NamedTuple):
+    """The resources and the rows of one attempt.
+
+    The field names are those of the event of the slot.
+    """
+
+    cpu_ms: float = 0.0  # of the thread of the worker and of the process that read the file
+    peak_kb: int = 0  # memory of the worker process, or of the process that read the file if that is more
+    ran_ms: float = 0.0
+    waited_ms: int = 0  # in the queue, before the claim
+    written: int = 0  # rows
+    kept: int = 0  # rows of an earlier build that this one serves, too
+    removed: int = 0  # rows that are not served any more
+
+    def format_members(self) -> str:
+        """Return the members of a JSON object, without the braces. Rows are left out if there are none."""
+        used = (
+            f'"cpu_ms": {self.cpu_ms:.3f}, "peak_kb": {self.peak_kb}, '
+            f'"ran_ms": {self.ran_ms:.3f}, "waited_ms": {self.waited_ms}'
+        )
+        if not (self.written or self.kept or self.removed):
+            return used
+        return f'{used}, "written": {self.written}, "kept": {self.kept}, "removed": {self.removed}'
+
+
+UNKNOWN_USAGE = Usage()

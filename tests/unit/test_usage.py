@@ -1,0 +1,112 @@
+"""What an attempt used: its JSON, its wait, and the readings of the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.clock import micros
+from holdfast.engine.attempt_meter import AttemptMeter, PeakMemory, Spent
+from holdfast.engine.effects import SlotChange, compute_wait_ms, make_slot_event
+from holdfast.engine.states import SlotState, Verb
+from holdfast.engine.usage import Usage
+from holdfast.process_usage import ProcessUsage, read_cpu_ms, read_peak_kb, reset_peak
+from tests.unit.slot_factory import NOW, ago, make_slot
+
+S = SlotState
+MIB = 1 << 20
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def wait_of_claim(before_state: SlotState, **before: Any) -> int:
+    claimed = make_slot(S.RUNNING, claimed_at=NOW)
+    return compute_wait_ms(SlotChange(Verb.CLAIM, make_slot(before_state, **before), claimed))
+
+
+def test_the_event_of_an_attempt_contains_its_usage() -> None:
+    usage = Usage(cpu_ms=12.3456, peak_kb=4096, ran_ms=20, waited_ms=7, written=1, kept=9, removed=1)
+    event = make_slot_event(SlotChange(Verb.COMPLETE, make_slot(S.RUNNING), make_slot(S.READY), usage=usage))
+    assert event.parsed_data == {
+        "from": "running", "to": "ready", "cpu_ms": 12.346, "peak_kb": 4096, "ran_ms": 20.0, "waited_ms": 7,
+        "written": 1, "kept": 9, "removed": 1,
+    }  # fmt: skip
+
+
+def test_the_event_of_an_attempt_without_rows_has_no_numbers_of_rows() -> None:
+    members = json.loads(f"{{{Usage(cpu_ms=1).format_members()}}}")
+    assert members == {"cpu_ms": 1, "peak_kb": 0, "ran_ms": 0, "waited_ms": 0}
+
+
+def test_a_slot_waits_from_the_moment_when_it_was_queued() -> None:
+    assert wait_of_claim(S.QUEUED, queued_at=ago(seconds=90)) == 90_000
+
+
+def test_a_repeated_attempt_waits_from_the_moment_when_it_was_due() -> None:
+    assert wait_of_claim(S.WAITING, queued_at=ago(hours=1), due_at=ago(seconds=2), progress_at=ago(minutes=9)) == 2_000
+
+
+def test_a_slot_whose_worker_was_lost_waits_from_the_last_progress_of_that_worker() -> None:
+    assert wait_of_claim(S.QUEUED, queued_at=ago(hours=1), progress_at=ago(minutes=3)) == 180_000
+
+
+def test_a_wait_is_never_negative() -> None:
+    assert wait_of_claim(S.QUEUED, queued_at=NOW + micros(timedelta(seconds=1))) == 0
+
+
+def test_a_meter_adds_the_share_of_a_batch_and_the_processes_that_worked_for_the_attempt() -> None:
+    moments = iter([100.0, 100.25])
+    meter = AttemptMeter(lambda: next(moments), shared=Spent(cpu_ms=40, ran_ms=50))
+    meter.add_child(ProcessUsage(cpu_ms=1000, peak_kb=70_000))
+    meter.add_child(ProcessUsage(cpu_ms=500, peak_kb=60_000))
+    usage = meter.read(waited_ms=3)
+    assert usage.cpu_ms >= 1540
+    assert (usage.peak_kb, usage.ran_ms, usage.waited_ms) == (70_000, 300, 3)
+
+
+@on_linux
+def test_the_peak_of_a_long_attempt_does_not_count_for_the_next_one() -> None:
+    memory = PeakMemory()
+    memory.start_batch()
+    memory.start_attempt()
+    os.urandom(64 * MIB)
+    large = memory.read(ran_ms=1000)
+    memory.start_attempt()
+    small = memory.read(ran_ms=1000)
+    memory.stop()
+    assert large - small > 60 * 1024
+
+
+@on_linux
+def test_a_worker_that_starts_an_attempt_leaves_the_peak_of_another_thread_alone() -> None:
+    first, second = PeakMemory(), PeakMemory()
+    before = read_peak_kb()
+    first.start_batch()
+    os.urandom(64 * MIB)
+    second.start_batch()
+    small, large = second.read(ran_ms=1000), first.read(ran_ms=1000)
+    first.stop()
+    second.stop()
+    assert large - small > 60 * 1024
+    assert before > 0
+
+
+@on_linux
+def test_the_processor_time_and_the_peak_of_another_process_can_be_read() -> None:
+    work = (
+        "x = bytes(range(256)) * 262144; [hash(str(n)) for n in range(300000)]; del x; print('', flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert read_cpu_ms(child.pid) >= 50
+        assert read_peak_kb(child.pid) > 64 * 1024
+        reset_peak(child.pid)
+        assert read_peak_kb(child.pid) < 64 * 1024
+        child.communicate(b"\n")
+    assert (read_cpu_ms(child.pid), read_peak_kb(child.pid)) == (0, 0)
