@@ -31,6 +31,26 @@ def test_an_upload_returns_its_job_and_is_found_after_indexing(site: HttpSite) -
     assert site.http.get(f"/jobs/{reply['job']}").json()["outcome"] == "success"
 
 
+def test_a_job_shows_what_it_made_and_what_it_used(site: HttpSite) -> None:
+    site.upload("whales.md", WHALES)
+    site.rig.work()
+    changed = site.upload("whales.md", WHALES + "\nA whale sings.\n", params={"on_duplicate": "replace"})
+    (reply,) = changed.json()["replies"]
+    site.rig.work()
+    job = site.http.get(f"/jobs/{reply['job']}").json()
+    assert set(job["results"]) == {"content", "fulltext"}
+    result = job["results"]["fulltext"]
+    assert [result[name] for name in ("state", "attempts", "written", "kept", "removed")] == ["ready", 1, 1, 0, 1]
+    assert result["peak_kb"] > 0
+    assert job["cost"] is None  # nothing is paid for on this machine
+    assert site.http.get("/jobs").json()["items"][0] == {**job, "waiting_for": []}
+    history = site.http.get(f"/bases/shelf/documents/{reply['document']}/history").json()
+    attempt = next(one for one in history if (one["kind"], one["what"]) == ("fulltext", "ready"))
+    assert [attempt[name] for name in ("written", "kept", "removed")] == [1, 0, 1]
+    assert attempt["peak_bytes"] >= 1024
+    assert attempt["cpu_seconds"] > 0
+
+
 def test_a_form_can_hold_many_files_and_each_gets_its_own_reply(site: HttpSite) -> None:
     files = [("file", ("a.md", b"# A\n\nalpha")), ("file", ("b.md", b"# B\n\nbeta")), ("file", ("a.md", b"# other"))]
     answer = site.http.post("/bases/shelf/documents", files=files, data={"metadata": '{"team": "sea"}'})

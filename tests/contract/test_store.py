@@ -648,7 +648,8 @@ def test_the_last_slot_to_settle_ends_the_job(
     assert str(books.owner("shelf", "doc").status) == str(outcome)
     for slot in books.owner("shelf", "doc").slots:
         result = {"state": slot.state, "missing": slot.missing}
-        assert ended.results[slot.key.kind] == result | ({"error": slot.error.code} if slot.error else {})
+        result |= {"error": slot.error.code} if slot.error else {}
+        assert ended.results[slot.key.kind] == result | ({"attempts": slot.attempts} if slot.attempts else {})
 
 
 def test_a_batch_of_results_settles_several_jobs_and_slots_at_once(books: SqlStore) -> None:

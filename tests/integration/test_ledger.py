@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.catalog.repository import Recipe
+    from holdfast.indexes.base import Work
     from tests.support.clock import FakeClock
 
     Make = Callable[..., Rig]
@@ -103,6 +104,42 @@ def test_paid_and_saved_calls_have_a_price(make: Make, paid: PaidProvider) -> No
     assert (balance.saved.texts, balance.saved.tokens_in) == (1, tokens)
     assert balance.saved.price == pytest.approx(tokens * 2.0 / MILLION)
     assert (balance.spent.unpriced, balance.saved.unpriced) == (0, 0)
+
+
+def test_an_edit_saves_the_tokens_of_the_rows_that_it_keeps(make: Make, paid: PaidProvider) -> None:
+    rig = make(chunk_size=32, chunk_overlap=0)
+    parts = [f"## Part {number}\n\nThe krill of part {number} is old and grey today." for number in range(10)]
+    rig.index("parts.md", "\n\n".join(parts))
+    first = paid.bill.tokens
+    rig.index("parts.md", "\n\n".join(parts).replace("part 7 is old", "part 7 was young"))
+    job = rig.store.job(rig.slot("parts.md", "vector").job)
+    cost = rig.library.paid_cache.summarize_jobs([job])[job.id]
+    assert (cost.spent.texts, cost.spent.tokens_in) == (1, paid.bill.tokens - first)
+    assert cost.saved.texts == 9
+    assert first * 0.8 < cost.saved.tokens_in < first
+    assert cost.saved.price == pytest.approx(cost.saved.tokens_in * 2.0 / MILLION)
+
+
+def test_a_repeated_attempt_does_not_save_what_its_own_job_has_paid(
+    make: Make, paid: PaidProvider, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make()
+    vector = rig.library.indexes["vector"]
+    fill = vector.fill
+
+    def break_off(work: Work) -> Mapping[int, WorkError]:
+        fill(work)
+        raise Transient("timeout")
+
+    monkeypatch.setattr(vector, "ready", lambda _: None)
+    monkeypatch.setattr(vector, "fill", break_off)
+    rig.index("one.md", WHALES)
+    monkeypatch.setattr(vector, "fill", fill)
+    clock.advance(timedelta(hours=1))
+    rig.work()
+    job = rig.store.job(rig.slot("one.md", "vector").job)
+    cost = rig.library.paid_cache.summarize_jobs([job])[job.id]
+    assert (cost.spent.tokens_in, cost.saved.tokens) == (paid.bill.tokens, 0)
 
 
 def test_a_new_price_does_not_change_earlier_entries(make: Make, paid: PaidProvider) -> None:

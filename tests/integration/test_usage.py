@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.catalog.chunk_lists import ChunkLists
 from holdfast.content import read
-from holdfast.engine.slot import BuildResult
+from holdfast.engine.slot import BuildResult, Fault
 from holdfast.engine.states import Operation
+from holdfast.engine.store.base import Failure
 from holdfast.errors import Permanent, Transient
 from holdfast.process_usage import ProcessUsage
 from tests.support.harness import Rig
@@ -150,6 +152,18 @@ def test_an_edit_of_one_paragraph_writes_one_row_keeps_the_others_and_removes_on
     assert {kind: rows(last(rig.store, kind, "slot.completed")) for kind in kinds} == dict.fromkeys(kinds, (1, 9, 1))
 
 
+def test_a_new_recipe_replaces_every_row_but_no_missing_chunk(rig: Rig) -> None:
+    rig.index("parts.md", "\n\n".join(PARTS))
+    slot, lists = rig.slot("parts.md", "vector"), ChunkLists(rig.store.database)
+    source, recipe = slot.source or 0, slot.recipe or 0
+    assert lists.count_replaced([(slot.id, source, recipe)]) == {}
+    assert lists.count_replaced([(slot.id, source, recipe + 1)]) == {slot.id: 10}
+    missing = f"INSERT INTO library_missing VALUES ({slot.id}, {rig.rows('vector')[0]}, '')"  # noqa: S608 - numbers of this test
+    with rig.store.database.writing(durable=True) as tx:
+        tx.run_sql(missing)
+    assert lists.count_replaced([(slot.id, source, recipe + 1)]) == {slot.id: 9}
+
+
 def test_a_rebuild_keeps_all_rows(rig: Rig) -> None:
     rig.index("parts.md", "\n\n".join(PARTS))
     rig.ask("parts.md", Operation.REINDEX)
@@ -176,6 +190,8 @@ def test_a_failed_attempt_counts_the_rows_that_it_wrote_and_the_next_one_keeps_t
     clock.advance(timedelta(hours=1))
     rig.work()
     assert rows(last(rig.store, "fulltext", "slot.completed")) == (6, 4, 0)
+    result = rig.store.job(rig.slot("parts.md", "fulltext").job).results["fulltext"]
+    assert (rows(result), result["attempts"]) == ((10, 0, 0), 2)
 
 
 def test_the_process_that_reads_a_file_counts_for_the_attempt(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,3 +217,42 @@ def test_a_delete_counts_the_removed_chunks_of_each_document(rig: Rig) -> None:
         if (line.event.kind, line.event.type) == ("content", "slot.forgotten")
     ]
     assert sorted(removed) == [1, 10]
+
+
+def test_the_results_of_a_job_add_up_all_its_attempts(store: SqlStore, clock: FakeClock) -> None:
+    job = store.admit([request(slots=ONE)])[0].job or ""
+    clock.advance(5 * SECOND)
+
+    def shut_down(task: Task) -> BuildResult:
+        clock.advance(2 * SECOND)
+        task.count_rows(written=2)
+        executor.stop()
+        task.checkpoint()
+        return BuildResult()
+
+    executor = worker(store, clock, shut_down)
+    executor.run_next(1)
+    worker(store, clock, take(clock, Transient("timeout"))).run_next(1)
+    clock.advance(timedelta(hours=1))
+    worker(store, clock, take(clock)).run_next(1)
+    result = store.job(job).results["cards"]
+    assert (result["state"], result["attempts"], result["ran_ms"]) == ("ready", 2, 8000)
+    assert rows(result) == (4, 6, 2)
+    assert result["cpu_ms"] >= 20
+    (ended,) = [line.event for line in store.events() if line.event.type == "job.success"]
+    assert ended.parsed_data["results"]["cards"] == result
+
+
+def test_a_new_request_starts_to_count_anew(store: SqlStore, clock: FakeClock) -> None:
+    store.admit([request(slots=ONE)])
+    worker(store, clock, take(clock)).run_next(1)
+    job = store.admit([request(operation=Operation.CHANGE, slots=ONE, fingerprint="new")])[0].job or ""
+    worker(store, clock, take(clock)).run_next(1)
+    assert store.job(job).results["cards"]["ran_ms"] == 3000
+
+
+def test_a_slot_that_its_worker_never_finished_reports_only_its_attempts(store: SqlStore, clock: FakeClock) -> None:
+    job = store.admit([request(slots=ONE)])[0].job or ""
+    (ticket,) = store.claim_next(["cards"], "worker", 1)
+    store.fail([Failure(ticket=ticket, fault=Fault("worker_lost"))])
+    assert store.job(job).results == {"cards": {"state": "failed", "missing": 0, "error": "worker_lost", "attempts": 1}}

@@ -44,6 +44,7 @@ def make_slot(state: SlotState = SlotState.QUEUED, kind: str = "cards", **more: 
         "source": None,
         "missing": 0,
         "recipe": None,
+        "usage": None,
         "state": state,
         "priority": 5,
         "fence": 0,

@@ -121,7 +121,7 @@ def test_a_job_is_settled_by_all_its_slots_that_came_to_rest() -> None:
     (settlement,) = compute_settlements(sunk, apply_changes([content, vector], sunk))
     assert (settlement.job, settlement.settled, settlement.outcome) == ("job", 2, Outcome.FAILED)
     assert json.loads(settlement.results) == {
-        "content": {"state": "failed", "missing": 0, "error": "bad_file"},
+        "content": {"state": "failed", "missing": 0, "error": "bad_file", "attempts": 1},
         "vector": {"state": "failed", "missing": 0},
     }
 

@@ -15,7 +15,7 @@ from holdfast.clock import micros
 from holdfast.engine.attempt_meter import AttemptMeter, PeakMemory, Spent
 from holdfast.engine.effects import SlotChange, compute_wait_ms, make_slot_event
 from holdfast.engine.states import SlotState, Verb
-from holdfast.engine.usage import Usage
+from holdfast.engine.usage import UNKNOWN_USAGE, Usage, add_attempt
 from holdfast.process_usage import ProcessUsage, read_cpu_ms, read_peak_kb, reset_peak
 from tests.unit.slot_factory import NOW, ago, make_slot
 
@@ -41,6 +41,25 @@ def test_the_event_of_an_attempt_contains_its_usage() -> None:
 def test_the_event_of_an_attempt_without_rows_has_no_numbers_of_rows() -> None:
     members = json.loads(f"{{{Usage(cpu_ms=1).format_members()}}}")
     assert members == {"cpu_ms": 1, "peak_kb": 0, "ran_ms": 0, "waited_ms": 0}
+
+
+def test_attempts_add_up_and_the_highest_memory_counts() -> None:
+    first = Usage(cpu_ms=1, peak_kb=900, ran_ms=2, waited_ms=3, written=4, kept=6)
+    assert first.add(Usage(cpu_ms=10, peak_kb=800, ran_ms=20, waited_ms=30, written=5, kept=10, removed=2)) == Usage(
+        cpu_ms=11, peak_kb=900, ran_ms=22, waited_ms=33, written=9, kept=6, removed=2
+    )
+
+
+def test_an_attempt_that_fails_before_it_counts_rows_does_not_change_them() -> None:
+    assert Usage(written=4, kept=6).add(Usage(cpu_ms=1)) == Usage(cpu_ms=1, written=4, kept=6)
+
+
+def test_the_usage_of_an_attempt_is_added_to_the_stored_one() -> None:
+    stored = add_attempt(None, Usage(cpu_ms=1.5, written=2))
+    assert add_attempt(stored, UNKNOWN_USAGE) == stored
+    both = add_attempt(stored, Usage(cpu_ms=2.25, written=3, kept=2))
+    assert both is not None
+    assert Usage.parse(both) == Usage(cpu_ms=3.75, written=5)
 
 
 def test_a_slot_waits_from_the_moment_when_it_was_queued() -> None:

@@ -85,7 +85,10 @@ def test_the_page_shows_the_status_indexes_history_and_cost_of_a_document(page: 
     expect(vectors).to_contain_text(re.compile(r"ready\s*1 / 1\s*1 / 4\s*1\s*0"))
     history = page.get_by_role("region", name="History")
     expect(history).to_contain_text("Generation 1")
-    expect(history).to_contain_text("vectors: ready attempt 1")
+    expect(history).to_contain_text("vectors: ready attempt 1 · 1 written, 0 kept, 0 removed")
+    used = re.compile(r"^CPU .+, memory \d+ MB, in the queue for .+$")
+    expect(history.locator('[data-what="ready"]').first).to_have_attribute("title", used)  # painted by the script
+    assert re.search(r'title="CPU \d+ ms, memory \d+ MB, in the queue for [\d.]+ s"', page.request.get(page.url).text())
     expect(page.get_by_role("region", name="Cost")).to_contain_text("No cost: everything ran on this machine")
     expect(page.get_by_role("button", name="Retry: tides.md (Nothing failed.)")).to_be_visible()
     with page.expect_download() as saved:

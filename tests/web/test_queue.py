@@ -178,8 +178,30 @@ def test_a_failed_job_shows_its_reason_and_can_be_retried(page: Page, site: Site
     dialog = page.get_by_role("dialog", name="New content: broken.pdf")
     expect(dialog).to_contain_text(failed["id"])
     expect(dialog).to_contain_text("text and chunks: failed")
+    expect(dialog).to_contain_text(re.compile(r"attempts: 1, CPU: .+, peak memory: \d+ MB"))
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
+
+
+def test_the_details_of_a_job_show_the_rows_that_it_made_and_the_tokens_that_it_saved(page: Page, site: Site) -> None:
+    wanted = {"name": "reef", "indexes": ["fulltext", "questions"], "chunk_size": 48, "chunk_overlap": 0}
+    site.api.post("/bases", json=wanted).raise_for_status()
+    site.put("reef", "krill.md", sections(5))
+    changed = {"name": "krill.md", "on_duplicate": "replace"}
+    edited = sections(5, but={2: "The krill of part 2 swims."})
+    reply = site.api.post("/bases/reef/documents", params=changed, content=edited.encode()).json()["replies"][0]
+    site.rested(f"/bases/reef/documents/{reply['document']}")
+    job = site.api.get("/jobs", params={"base": "reef"}).json()["items"][0]
+    page.goto(f"/queue#job-{job['id']}")
+    dialog = page.get_by_role("dialog")
+    made = site.api.get(f"/jobs/{job['id']}").json()
+    rows = made["results"]["fulltext"]
+    assert (rows["written"], rows["kept"], rows["removed"]) == (1, 4, 1)
+    expect(dialog).to_contain_text(f"rows: {rows['written']} written, {rows['kept']} kept, {rows['removed']} removed")
+    assert made["cost"]["saved"]["tokens_in"] > 0
+    expect(dialog).to_contain_text("Tokens paid")
+    expect(dialog).to_contain_text("Tokens saved")
+    site.api.delete("/bases/reef")
 
 
 def test_the_queue_shows_progress_and_why_a_job_waits(page: Page, site: Site, paid: PaidProvider) -> None:

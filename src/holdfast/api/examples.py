@@ -99,6 +99,10 @@ REQUEST_BODIES: dict[str, list[Any]] = {
     "sign_in": [{"key": "hf_…"}],
 }
 
+RESULT: dict[str, Any] = {
+    "state": "ready", "missing": 0, "attempts": 1, "cpu_ms": 2.1, "peak_kb": 141_304, "ran_ms": 2.4, "waited_ms": 3,
+    "written": 1, "kept": 9, "removed": 1,
+}  # fmt: skip
 FIELD_VALUES: dict[str, Any] = {
     "About.scope": "admin",
     "answer": "Twelve weeks.",
@@ -125,7 +129,7 @@ FIELD_VALUES: dict[str, Any] = {
     "cost": 0.0,
     "DocumentCounts.documents": 12,
     "cut": False,
-    "data": {"status": "success", "results": {"fulltext": {"state": "ready", "missing": 0}}},
+    "data": {"status": "success", "results": {"fulltext": RESULT}},
     "Delivery.message": "msg_0f3c5c1c2f4b4e0e9f7d6a5b4c3d2e1f",
     "Delivery.reason": None,
     "Delivery.state": "sent",
@@ -221,7 +225,7 @@ FIELD_VALUES: dict[str, Any] = {
     "Reply.status": "queued",
     "requester": "reports",
     "RestoredBase.base": "handbook-2",
-    "results": {"content": {"state": "ready", "missing": 0}, "fulltext": {"state": "ready", "missing": 0}},
+    "results": {"content": RESULT, "fulltext": RESULT},
     "role": "embedding",
     "scope": "read",
     "seconds": 2.0,

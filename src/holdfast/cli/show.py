@@ -17,7 +17,7 @@ from holdfast.paging import MAX_COUNT, read_all_pages
 
 if TYPE_CHECKING:
     from holdfast.service.client import Holdfast
-    from holdfast.service.schemas import Document, Job, Progress
+    from holdfast.service.schemas import Document, Job, Progress, UsageTotal
 
 TEXT_PART_CHARS = 100_000  # per call
 MAX_JOBS_SHOWN = 3
@@ -125,9 +125,27 @@ def show_job(context: CommandContext, job: Job) -> None:
             ("requested by", f"{job.requester} ({job.cause})" if job.requester else job.cause),
             ("requested at", job.created_at),
             ("ended at", job.finished_at),
-            ("results", job.results),
+            ("tokens paid", format_tokens(job.cost.spent) if job.cost else ""),
+            ("tokens saved", format_tokens(job.cost.saved) if job.cost else ""),
         ]
     )
+    context.terminal.print_table(
+        ("result", "state", "missing", "attempts", "written", "kept", "removed", "CPU", "memory", "error"),
+        [
+            (kind, one["state"], one["missing"], one.get("attempts", ""),
+             *(one.get(name, "") for name in ("written", "kept", "removed")),
+             f"{one['cpu_ms'] / 1000:.3f} s" if "cpu_ms" in one else "",
+             format_size(one["peak_kb"] * 1024) if "peak_kb" in one else "", one.get("error", ""))
+            for kind, one in job.results.items()
+        ],
+    )  # fmt: skip
+
+
+def format_tokens(total: UsageTotal) -> str:
+    """Format tokens and their price, if it is known; empty if there are none."""
+    if not total.texts:
+        return ""
+    return f"{total.tokens:,}" + (f" ({total.price:.4g})" if total.price is not None else "")
 
 
 def format_progress(progress: Progress | None) -> str:

@@ -167,7 +167,12 @@ def compute_settlements(changes: Sequence[SlotChange], after: Iterable[Slot]) ->
 
 def format_results(slots: Iterable[Slot]) -> str:
     """Return the result of each slot of a job, as JSON by kind."""
-    return _results(tuple((slot.kind, slot.state, slot.missing, slot.error_code) for slot in slots))
+    results = (
+        _format_result(slot.kind, slot.state, slot.missing, slot.error_code, slot.attempts)
+        + (f", {slot.usage}}}" if slot.usage else "}")
+        for slot in slots
+    )
+    return f"{{{', '.join(results)}}}"
 
 
 def derive_statuses(owners: Iterable[OwnerId], after: Iterable[Slot]) -> dict[OwnerId, Status]:
@@ -198,15 +203,12 @@ def _format_slot_data(  # noqa: PLR0917 - positional, because the arguments are 
 
 
 @lru_cache(maxsize=4096)
+def _format_result(kind: str, state: SlotState, missing: int, error: str | None, attempts: int) -> str:
+    """Return the result of a slot as a member of a JSON object, without the closing brace."""
+    more = {"error": error, "attempts": attempts}
+    result = {"state": state, "missing": missing, **{name: fact for name, fact in more.items() if fact}}
+    return json.dumps({kind: result})[1:-2]
+
+
 def _format_job_data(results: str, status: Status | None) -> str:
     return f'{{"results": {results}, "status": "{status}"}}' if status else f'{{"results": {results}}}'
-
-
-@lru_cache(maxsize=4096)
-def _results(slots: tuple[tuple[str, SlotState, int, str | None], ...]) -> str:
-    return json.dumps(
-        {
-            kind: {"state": state, "missing": missing} | ({"error": error} if error else {})
-            for kind, state, missing, error in slots
-        }
-    )

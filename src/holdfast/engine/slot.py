@@ -83,6 +83,7 @@ class Slot(NamedTuple):
     done: int
     total: int
     recipe: int | None  # recipe of the served result; None if the kind has no recipes
+    usage: str | None  # of all attempts in this generation, as JSON members
     base: str
     owner: str
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from typing import NamedTuple, Self
 
 
 class Usage(NamedTuple):
@@ -29,5 +30,34 @@ class Usage(NamedTuple):
             return used
         return f'{used}, "written": {self.written}, "kept": {self.kept}, "removed": {self.removed}'
 
+    def add(self, later: Usage) -> Usage:
+        """Return the usage of this and a later attempt of the same request.
+
+        The later attempt also keeps rows that this one wrote; they are not counted twice.
+        """
+        made_rows = later.written or later.kept or later.removed
+        return Usage(
+            self.cpu_ms + later.cpu_ms,
+            max(self.peak_kb, later.peak_kb),
+            self.ran_ms + later.ran_ms,
+            self.waited_ms + later.waited_ms,
+            self.written + later.written,
+            max(0, later.kept - self.written) if made_rows else self.kept,
+            self.removed + later.removed,
+        )
+
+    @classmethod
+    def parse(cls, members: str) -> Self:
+        """Parse what `format_members` wrote."""
+        return cls(**json.loads(f"{{{members}}}"))
+
 
 UNKNOWN_USAGE = Usage()
+
+
+def add_attempt(earlier: str | None, attempt: Usage) -> str | None:
+    """Return the JSON members of the usage of all attempts, given those of the earlier ones; None if there are none."""
+    if attempt is UNKNOWN_USAGE:
+        return earlier
+    total = attempt if earlier is None else Usage.parse(earlier).add(attempt)
+    return total.format_members()

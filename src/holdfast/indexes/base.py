@@ -129,6 +129,15 @@ class Rescores(Protocol):
 
 
 @runtime_checkable
+class Paid(Protocol):
+    """An index whose rows may be made from paid answers."""
+
+    def record_reuse(self, work: Work, chunks: Sequence[int]) -> None:
+        """Record on the ledger what the answers about these chunks cost: their rows exist and are used again."""
+        ...
+
+
+@runtime_checkable
 class Probed(Protocol):
     """An index that can test its provider. Repairing a failed base calls the test before anything is built again."""
 

@@ -10,7 +10,7 @@ from holdfast.catalog import ChunkLists, fault_to_json
 from holdfast.engine import BuildResult
 from holdfast.errors import HoldfastError, Permanent, WorkError
 from holdfast.indexes import statements as sql
-from holdfast.indexes.base import NotEnabled, Together, Work
+from holdfast.indexes.base import NotEnabled, Paid, Together, Work
 from holdfast.indexes.gc import count_by_owner, read_owner_chunks
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class DocumentPlan(NamedTuple):
     work: Work
     chunk_count: int  # in its list
     was_incomplete: bool  # the served build has missing chunks
+    kept: Sequence[int]  # chunks that have a row already
     replaced: int  # chunks that are served now, and not by the new build
 
 
@@ -86,7 +87,11 @@ class ChunkIndexer:
         if not plan.chunk_count:
             return None
         work = replace(plan.work, task=task)
-        task.count_rows(kept=plan.chunk_count - len(work.pieces))
+        task.count_rows(kept=len(plan.kept))
+        if (
+            plan.kept and task.ticket.attempt == 1 and isinstance(self.index, Paid)
+        ):  # later, rows may be paid by this job
+            self.index.record_reuse(work, plan.kept)
         if work.pieces and not plan.was_incomplete and self._deferring_index is not None:
             rows = self._deferring_index.ready(work)
             if rows is not None:
@@ -184,6 +189,7 @@ class ChunkIndexer:
             wanted.setdefault(task.ticket.key.base, []).extend(listed[task.ticket.owner])
         absent = [chunk for key, chunks in wanted.items() for chunk in self._find_absent(recipes[key], chunks)]
         pieces = {piece.chunk: piece for piece in self._chunk_lists.read_texts(absent)}
+        lacking_row = set(absent)
         return [
             DocumentPlan(
                 work=Work(
@@ -195,6 +201,7 @@ class ChunkIndexer:
                 ),
                 chunk_count=len(listed[task.ticket.owner]),
                 was_incomplete=task.ticket.slot in lacking,
+                kept=[chunk for chunk in listed[task.ticket.owner] if chunk not in lacking_row],
                 replaced=replaced.get(task.ticket.slot, 0),
             )
             for task in chosen

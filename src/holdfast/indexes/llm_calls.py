@@ -109,10 +109,8 @@ class ChunkLlmCalls(LlmCalls[ChunkText]):
         `go_on` receives the number of chunks done and may raise. A caller that stops early closes this generator:
         calls under way are then awaited and stored.
         """
-        keyed: dict[str, list[ChunkText]] = {}
-        for piece in pieces:
-            keyed.setdefault(self.cache_key(piece.whole), []).append(piece)
-        chunks = {key: [piece.chunk for piece in same] for key, same in keyed.items()}
+        keyed = self._group_by_key(pieces)
+        chunks = _chunks_by_key(keyed)
 
         def call(
             keys: Sequence[str], stop: Callable[[], bool]
@@ -130,3 +128,19 @@ class ChunkLlmCalls(LlmCalls[ChunkText]):
             call=call,
         )
         return assign_to_chunks(chunks, parts, go_on)
+
+    def record_reuse(self, base: Base, ticket: Ticket, pieces: Sequence[ChunkText]) -> None:
+        """Record on the ledger what the answers about these chunks cost, which are used again."""
+        chunks = _chunks_by_key(self._group_by_key(pieces))
+        lookups = [AnswerLookup(ticket, key, same) for key, same in chunks.items()]
+        self._paid_cache.record_reuse(base.settings.tenant, lookups, self._charge)
+
+    def _group_by_key(self, pieces: Sequence[ChunkText]) -> dict[str, list[ChunkText]]:
+        keyed: dict[str, list[ChunkText]] = {}
+        for piece in pieces:
+            keyed.setdefault(self.cache_key(piece.whole), []).append(piece)
+        return keyed
+
+
+def _chunks_by_key(keyed: Mapping[str, Sequence[ChunkText]]) -> dict[str, list[int]]:
+    return {key: [piece.chunk for piece in same] for key, same in keyed.items()}

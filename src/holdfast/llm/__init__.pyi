@@ -18,6 +18,7 @@ from .normalize import extract_stems, fold, is_significant, shorten, to_single_l
 from .paid_cache import (
     AnswerLookup,
     Charge,
+    LedgerSummary,
     PaidAnswer,
     PaidAnswerCache,
     UsageTotal,
@@ -57,6 +58,7 @@ __all__ = [
     "Charge",
     "Completion",
     "Embeddings",
+    "LedgerSummary",
     "MeteredProvider",
     "ModelInfo",
     "PaidAnswer",

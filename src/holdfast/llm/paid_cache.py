@@ -15,12 +15,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from holdfast.catalog import Base, BaseSettings, lock_base, read_chunk_owners
-from holdfast.engine import Total
+from holdfast.engine import JobId, Total
 from holdfast.engine.store import LARGEST_BATCH, add_increments
 from holdfast.errors import BadRequest, Permanent
 from holdfast.llm import statements as sql
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from holdfast.db import Database, Transaction
     from holdfast.engine import Ticket
+    from holdfast.engine.store import Job
     from holdfast.llm.prices import Price
 
 T = TypeVar("T")
@@ -135,17 +137,33 @@ class PaidAnswerCache:
         def work(tx: Transaction) -> dict[str, bytes]:
             tx.lock_owners({use.ticket.owner for use in uses})
             known = _read_and_record_uses(tx, tenant, uses)
-            saved: dict[Ticket, Charge] = {}
-            for use in uses:
-                if use.key in known:
-                    before = saved.get(use.ticket) or replace(bill, texts=0, tokens_in=0, tokens_out=0, paid=False)
-                    saved[use.ticket] = before.add_usage(1, known[use.key].tokens_in, known[use.key].tokens_out)
-            rows = [self._charge(ticket.key.base, ticket, charge) for ticket, charge in saved.items()]
-            tx.run(sql.INSERT_CHARGES, rows)
-            self._add_to_totals(tx, saved.values())
+            costs = {key: (answer.tokens_in, answer.tokens_out) for key, answer in known.items()}
+            self._record_savings(tx, uses, costs, bill)
             return {key: answer.value for key, answer in known.items()}
 
         return self._database.write(work, durable=False)
+
+    def record_reuse(self, tenant: str, uses: Sequence[AnswerLookup], bill: Charge) -> None:
+        """Record on the ledger what the answers cost from which existing rows were made: nobody pays for them again."""
+        for first in range(0, len(uses), LARGEST_BATCH):
+            portion = uses[first : first + LARGEST_BATCH]
+            with self._database.reading() as tx:
+                costs = {key: tokens for key, *tokens in tx.run(sql.SELECT_MEMO_COSTS, _keys(portion), tenant=tenant)}
+            if costs:
+                self._database.write(partial(self._record_savings, uses=portion, costs=costs, bill=bill), durable=False)
+
+    def _record_savings(
+        self, tx: Transaction, uses: Sequence[AnswerLookup], costs: Mapping[str, Sequence[int]], bill: Charge
+    ) -> None:
+        """Record what each work saves by cached answers, whose costs are given by key."""
+        saved: dict[Ticket, Charge] = {}
+        for use in uses:
+            if use.key in costs:
+                before = saved.get(use.ticket) or replace(bill, texts=0, tokens_in=0, tokens_out=0, paid=False)
+                saved[use.ticket] = before.add_usage(1, *costs[use.key])
+        rows = [self._charge(ticket.key.base, ticket, charge) for ticket, charge in saved.items()]
+        tx.run(sql.INSERT_CHARGES, rows)
+        self._add_to_totals(tx, saved.values())
 
     def store_answers(self, tenant: str, entries: Sequence[PaidAnswer], *, joint: bool = False) -> dict[str, bytes]:
         """Store answers; return the stored ones, which another worker may have stored first.
@@ -218,6 +236,14 @@ class PaidAnswerCache:
             if owners is None:
                 return _summarize(tx.run(sql.SUM_CHARGES, base=base))
             return _summarize(tx.run(sql.SUM_CHARGES_OF_OWNERS, [[owner] for owner in owners], base=base))
+
+    def summarize_jobs(self, jobs: Sequence[Job]) -> dict[JobId, LedgerSummary]:
+        """Return what each job has paid and saved, by kind of work; jobs without paid work are left out."""
+        by_job: dict[JobId, list[Sequence[Any]]] = {}
+        with self._database.reading() as tx:
+            for job, *row in tx.run(sql.SUM_CHARGES_OF_JOBS, [[job.base, job.owner, job.id] for job in jobs]):
+                by_job.setdefault(JobId(job), []).append(row)
+        return {job: _summarize(rows) for job, rows in by_job.items()}
 
     def summarize_bases(self, bases: Collection[str]) -> LedgerSummary:
         """Return the totals of many bases, without the kinds of work."""

@@ -27,6 +27,10 @@ _row = batch(key=str)
 SELECT_MEMOS = select(memos.c.key, memos.c.id, memos.c.value, memos.c.tokens_in, memos.c.tokens_out).select_from(
     memos.join(_row, and_(memos.c.tenant == text_param("tenant"), memos.c.key == _row.c.key))
 )
+_row = batch(key=str)
+SELECT_MEMO_COSTS = select(memos.c.key, memos.c.tokens_in, memos.c.tokens_out).select_from(
+    memos.join(_row, and_(memos.c.tenant == text_param("tenant"), memos.c.key == _row.c.key))
+)
 _row = batch(key=str, value=bytes, joint=int, tokens_in=int, tokens_out=int)
 INSERT_MEMOS = _insert_missing(memos, _row, tenant=text_param("tenant"), created_at=NOW)
 _row = batch(memo_id=int, chunk_id=int)
@@ -88,6 +92,18 @@ SUM_CHARGES = (
 )
 _row = batch(owner=str)
 SUM_CHARGES_OF_OWNERS = SUM_CHARGES.where(ledger.c.owner.in_(select(_row.c.owner)))
+_row = batch(base=str, owner=str, job=str)
+# With base and owner, so that an index finds the lines.
+SUM_CHARGES_OF_JOBS = (
+    select(ledger.c.job, ledger.c.kind, ledger.c.paid, *_sums)
+    .select_from(
+        ledger.join(
+            _row, and_(ledger.c.base == _row.c.base, ledger.c.owner == _row.c.owner, ledger.c.job == _row.c.job)
+        )
+    )
+    .group_by(ledger.c.job, ledger.c.kind, ledger.c.paid)
+    .order_by(ledger.c.job, ledger.c.kind, ledger.c.paid)
+)
 SUM_CHARGES_BY_BASE = select(ledger.c.base, ledger.c.paid, *_sums).group_by(ledger.c.base, ledger.c.paid)
 
 _content = slots.c.kind == literal_column("'content'")

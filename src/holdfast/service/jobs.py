@@ -22,6 +22,7 @@ from holdfast.documents import (
 from holdfast.engine import BulkResult, Operation, Outcome, Problem, Status, describe_reasons
 from holdfast.engine.store import JobFilter
 from holdfast.errors import BadRequest
+from holdfast.llm import LedgerSummary
 from holdfast.paging import Page
 from holdfast.service.messages import format_answers, make_job_reply, merge_summaries, require_accepted
 from holdfast.service.validation import ValidatedOperations
@@ -69,7 +70,10 @@ class Job:
     generation: int
     created_at: datetime
     finished_at: datetime | None
+    # By kind: state, missing, error; attempts; cpu_ms, peak_kb, ran_ms, waited_ms of all attempts; and for rows
+    # written, kept, removed. Complete when the job has ended.
     results: dict[str, Any]
+    cost: LedgerSummary | None = None  # what it paid, and what answers saved that were used again
     progress: Progress | None = None
     waiting_for: list[Problem] = field(default_factory=list)
     bulk: BulkProgress | None = None  # of a bulk operation
@@ -126,10 +130,15 @@ class LocalJobs(ValidatedOperations):
             owners=None if document is None else (str(document), f"{SOURCE_PREFIX}{document}"),
         )
         found = self._store.list_jobs(filter_, cursor=cursor, page=page, size=size)
-        documents = self._find_document_names(*(listed.job for listed in found.jobs))
+        jobs = [listed.job for listed in found.jobs]
+        documents = self._find_document_names(*jobs)
+        costs = self._authorization.library.paid_cache.summarize_jobs(jobs)
         items = [
             self._add_progress(
-                _job_to_schema(listed, names.get(listed.job.base, ""), documents.get(listed.job.id, "")), listed.job
+                _job_to_schema(
+                    listed, names.get(listed.job.base, ""), documents.get(listed.job.id, ""), costs.get(listed.job.id)
+                ),
+                listed.job,
             )
             for listed in found.jobs
         ]
@@ -139,7 +148,9 @@ class LocalJobs(ValidatedOperations):
         """Return a job with its progress and the reasons why it waits."""
         found, base = self._authorization.find_job(job)
         reasons = self._store.explain_job(job) if found.outcome is None else []
-        shown = _job_to_schema(self._store.read_listed_job(job), base, self._find_document_names(found).get(job, ""))
+        cost = self._authorization.library.paid_cache.summarize_jobs([found]).get(found.id)
+        name = self._find_document_names(found).get(job, "")
+        shown = _job_to_schema(self._store.read_listed_job(job), base, name, cost)
         return replace(self._add_progress(shown, found), waiting_for=describe_reasons(reasons, base))
 
     def cancel(self, job: str) -> Reply:
@@ -268,7 +279,7 @@ def queue_to_schema(overview: QueueOverview, names: Mapping[str, str]) -> QueueS
     )
 
 
-def _job_to_schema(listed: ListedJob, base: str, name: str) -> Job:
+def _job_to_schema(listed: ListedJob, base: str, name: str, cost: LedgerSummary | None) -> Job:
     job = listed.job
     operation = parse_bulk_job(job.owner, job.payload)
     progress = None if listed.progress is None else progress_of(listed.progress)
@@ -295,6 +306,7 @@ def _job_to_schema(listed: ListedJob, base: str, name: str) -> Job:
         created_at=as_datetime(job.created_at),
         finished_at=as_datetime(job.finished_at),
         results={kind: dict(result) for kind, result in job.results.items()},
+        cost=cost,
         progress=progress,
         bulk=None if operation is None else _bulk_to_schema(operation),
     )

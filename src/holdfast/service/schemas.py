@@ -24,7 +24,7 @@ from holdfast.documents import (
 from holdfast.engine import Operation, Outcome, Problem, SlotState, Status, Verdict
 from holdfast.events import Event
 from holdfast.indexes.graph import Edge, Entity, EntityDetails, Fact, GraphView, Mention, Neighbour, Node
-from holdfast.llm import UsageTotal
+from holdfast.llm import LedgerSummary, UsageTotal
 from holdfast.paging import Page
 from holdfast.search import Answer, AnswerOutcome, ChannelScore, Citation, Hit, Hits, Mode, Notice
 from holdfast.service.access import ApiKey, KeyWithSecret, Webhook, WebhookWithSecret
@@ -77,6 +77,7 @@ __all__ = [
     "ItemKind",
     "Job",
     "KeyWithSecret",
+    "LedgerSummary",
     "Mention",
     "MissingChunk",
     "Mode",

@@ -48,6 +48,12 @@ class HistoryEntry:
     requester: str | None = None
     problem: Problem | None = None
     seconds: float | None = None  # since the claim; for a job, since it was accepted
+    waited_seconds: float | None = None  # of an attempt that ended: in the queue before it
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None  # memory
+    written: int | None = None  # rows
+    kept: int | None = None
+    removed: int | None = None
 
 
 def build_timeline(jobs: Iterable[Job], lines: Sequence[LoggedEvent], slots: Sequence[Slot]) -> list[HistoryEntry]:
@@ -91,7 +97,8 @@ def _slot_entries(lines: Iterable[LoggedEvent], problems: Mapping[tuple[str, str
         if event.type == "slot.claimed":
             attempts[of] = attempts.get(of, 0) + 1
             claims[taken] = line.at
-        error = event.parsed_data.get("error")
+        facts = event.parsed_data
+        error = facts.get("error")
         yield HistoryEntry(
             at=as_datetime(line.at),
             what=SLOT_EVENT_LABELS[event.type],
@@ -103,6 +110,12 @@ def _slot_entries(lines: Iterable[LoggedEvent], problems: Mapping[tuple[str, str
             seconds=_seconds_between(claims[taken], line.at)
             if taken in claims and event.type != "slot.claimed"
             else None,
+            waited_seconds=facts["waited_ms"] / 1000 if "waited_ms" in facts else None,
+            cpu_seconds=facts["cpu_ms"] / 1000 if "cpu_ms" in facts else None,
+            peak_bytes=facts["peak_kb"] * 1024 if "peak_kb" in facts else None,
+            written=facts.get("written"),
+            kept=facts.get("kept"),
+            removed=facts.get("removed"),
         )
 
 

@@ -188,13 +188,16 @@ class LeaseStore(StoreBase):
 
     def _complete_in(self, tx: Transaction, completions: Sequence[Completion]) -> tuple[list[SlotChange], list[Ticket]]:
         """Publish builds within a transaction. Return the changes and the refused tickets."""
-        rows = [
-            [*ticket_row(completion.ticket), completion.built.missing, completion.built.recipe]
-            for completion in completions
-        ]
         usages = {completion.ticket.slot: completion.usage for completion in completions}
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
+            rows = [
+                [
+                    *ticket_row(completion.ticket), snapshot.add_usage(completion.ticket, completion.usage),
+                    completion.built.missing, completion.built.recipe,
+                ]
+                for completion in completions
+            ]  # fmt: skip
             changes = snapshot.changes_from_rows(tx.run(sql.COMPLETE_SLOTS, rows), Verb.COMPLETE, usages)
             ready = {(change.slot.owner_id, change.slot.kind) for change in changes}
             unblocked = [
@@ -209,22 +212,25 @@ class LeaseStore(StoreBase):
     def fail(self, failures: Sequence[Failure]) -> None:
         if any(failure.ticket.removing and failure.delay is None for failure in failures):
             raise BadRequest("cleanup_without_delay")
-        retryable = [
-            [
-                *ticket_row(failure.ticket), micros(failure.delay), int(failure.refund),
-                *fault_cells(failure.fault.code, failure.fault.params),
-            ]
-            for failure in failures
-            if failure.delay is not None
-        ]  # fmt: skip
-        final = [
-            [*ticket_row(failure.ticket), *fault_cells(failure.fault.code, failure.fault.params)]
-            for failure in failures
-            if failure.delay is None
-        ]
         usages = {failure.ticket.slot: failure.usage for failure in failures}
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
+            retryable = [
+                [
+                    *ticket_row(failure.ticket), snapshot.add_usage(failure.ticket, failure.usage),
+                    micros(failure.delay), int(failure.refund), *fault_cells(failure.fault.code, failure.fault.params),
+                ]
+                for failure in failures
+                if failure.delay is not None
+            ]  # fmt: skip
+            final = [
+                [
+                    *ticket_row(failure.ticket), snapshot.add_usage(failure.ticket, failure.usage),
+                    *fault_cells(failure.fault.code, failure.fault.params),
+                ]
+                for failure in failures
+                if failure.delay is None
+            ]  # fmt: skip
             postponed = snapshot.changes_from_rows(tx.run(sql.POSTPONE_SLOTS, retryable), Verb.POSTPONE, usages)
             failed = snapshot.changes_from_rows(tx.run(sql.FAIL_SLOTS, final), Verb.FAIL, usages)
             return postponed + failed + fail_dependents(tx, snapshot, failed)
@@ -232,10 +238,16 @@ class LeaseStore(StoreBase):
         self._settle(Verb.FAIL, [failure.ticket for failure in failures], work)
 
     def release(self, releases: Sequence[Release]) -> None:
-        rows = [[release.ticket.slot, release.ticket.fence, int(release.refund)] for release in releases]
         usages = {release.ticket.slot: release.usage for release in releases}
 
         def work(tx: Transaction, snapshot: Snapshot) -> list[SlotChange]:
+            rows = [
+                [
+                    release.ticket.slot, release.ticket.fence, int(release.refund),
+                    snapshot.add_usage(release.ticket, release.usage),
+                ]
+                for release in releases
+            ]  # fmt: skip
             return snapshot.changes_from_rows(tx.run(sql.RELEASE_SLOTS, rows), Verb.RELEASE, usages)
 
         self._settle(Verb.RELEASE, [release.ticket for release in releases], work)

@@ -83,6 +83,7 @@ NEW_GENERATION: dict[str, Any] = {
     "steps": 0,
     "done": 0,
     "total": 0,
+    "usage": None,
 }
 
 # Columns of a batch: the values that a worker got with its claim, or that the reconciler has read.
@@ -223,7 +224,7 @@ SELECT_RECALLED_SLOTS = select(slots.c.id).select_from(
     )
 )
 
-_row = batch(**TICKET_COLUMNS, missing=int, recipe=int)
+_row = batch(**TICKET_COLUMNS, usage=str, missing=int, recipe=int)
 _needed = slots.alias("needed")
 COMPLETE_SLOTS = (
     update(slots)
@@ -238,6 +239,7 @@ COMPLETE_SLOTS = (
         ),
         missing=_row.c.missing,
         recipe=_row.c.recipe,
+        usage=_row.c.usage,
         due_at=None,
         **NO_ERROR,
         **NO_LEASE,
@@ -246,13 +248,14 @@ COMPLETE_SLOTS = (
     .returning(*slots.c)
 )
 
-_row = batch(**TICKET_COLUMNS, delay=int, refund=int, code=str, params=str)
+_row = batch(**TICKET_COLUMNS, usage=str, delay=int, refund=int, code=str, params=str)
 POSTPONE_SLOTS = (
     update(slots)
     .values(
         state=case((_state_in(S.DELETING), text_literal(S.DELETING)), else_=text_literal(S.WAITING)),
         due_at=NOW + _row.c.delay,
         attempts=slots.c.attempts - _row.c.refund,
+        usage=_row.c.usage,
         error_code=_row.c.code,
         error_params=_row.c.params,
         **NO_LEASE,
@@ -267,8 +270,8 @@ def _failed_values(row: FromClause) -> dict[str, Any]:
     return {"state": text_literal(S.FAILED), "due_at": None, **error, **NO_LEASE}
 
 
-_row = batch(**TICKET_COLUMNS, code=str, params=str)
-FAIL_SLOTS = update(slots).values(_failed_values(_row)).where(held(_row)).returning(*slots.c)
+_row = batch(**TICKET_COLUMNS, usage=str, code=str, params=str)
+FAIL_SLOTS = update(slots).values(usage=_row.c.usage, **_failed_values(_row)).where(held(_row)).returning(*slots.c)
 
 _row = batch(**TICKET_COLUMNS)
 # The subquery applies the same condition to a DELETE.
@@ -281,13 +284,14 @@ FORGET_SLOTS = (
 _row = batch(**TICKET_COLUMNS)
 SELECT_HELD_SLOTS = select(slots.c.id).select_from(slots.join(_row, held(_row)))
 
-_row = batch(slot=int, fence=int, refund=int)
+_row = batch(slot=int, fence=int, refund=int, usage=str)
 _running = _state_in(S.RUNNING)
 RELEASE_SLOTS = (
     update(slots)
     .values(
         state=case((_running, text_literal(S.QUEUED)), else_=slots.c.state),
         attempts=case((_running, slots.c.attempts - _row.c.refund), else_=slots.c.attempts),
+        usage=case((_running, _row.c.usage), else_=slots.c.usage),  # a newer generation has its own
         due_at=case((_state_in(S.DELETING), NOW), else_=None),
         **NO_LEASE,
     )

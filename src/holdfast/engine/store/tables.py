@@ -79,6 +79,7 @@ slots = Table(
     Column("done", BigInteger, nullable=False, server_default="0"),
     Column("total", BigInteger, nullable=False, server_default="0"),
     Column("recipe", IdType),  # of the served result
+    Column("usage", Text),  # of all attempts in this generation: members of a JSON object
     UniqueConstraint("owner_id", "kind"),
     CheckConstraint("0 <= built AND built <= wanted", name="generations"),
     CheckConstraint(make_in_condition("state", SlotState), name="state"),

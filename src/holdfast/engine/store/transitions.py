@@ -15,7 +15,7 @@ from holdfast.engine.store import metric_statements
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.rows import slot_from_joined_row, slot_from_row
 from holdfast.engine.totals import Total
-from holdfast.engine.usage import UNKNOWN_USAGE
+from holdfast.engine.usage import UNKNOWN_USAGE, add_attempt
 from holdfast.errors import StaleLease
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Snapshot:
         for slot in self.slots.values():
             grouped.setdefault(slot.owner_id, []).append(slot)
         return grouped
+
+    def add_usage(self, ticket: Ticket, attempt: Usage) -> str | None:
+        """Return the usage of all attempts, with this one, as JSON members."""
+        slot = self.slots.get(ticket.slot)
+        return add_attempt(slot and slot.usage, attempt)
 
     @classmethod
     def load_locked(cls, tx: Transaction, owners: Collection[OwnerId]) -> Snapshot:

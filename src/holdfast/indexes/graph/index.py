@@ -15,6 +15,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from holdfast.catalog import ChunkLists
 from holdfast.content import NAMES_VERSION, TitleMatcher, find_names, is_found_by_words, split_key_words
 from holdfast.indexes.base import Found
 from holdfast.indexes.graph import statements as sql
@@ -83,6 +84,12 @@ class GraphIndex(IndexDefaults):
                 new = WRITTEN.mark(tx, work.recipe.id, [piece.chunk for piece in portion])
                 tx.run(sql.PUT_NAMES, [row for row in rows if row[1] in new])
         return {}
+
+    def record_reuse(self, work: Work, chunks: Sequence[int]) -> None:
+        """Record on the ledger what the model's answers about these chunks cost."""
+        if self.uses_model(work.recipe):
+            pieces = ChunkLists(self._database).read_texts(chunks)
+            self._llm_calls.record_reuse(work.base, work.task.ticket, pieces)
 
     def drop(self, recipe: Recipe, chunks: Sequence[int]) -> None:
         """Remove the rows of chunks, and every merged description made from them."""

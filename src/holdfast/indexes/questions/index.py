@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from holdfast.catalog import NO_CHAT
+from holdfast.catalog import NO_CHAT, ChunkLists
 from holdfast.content import TOKENIZER_VERSION
 from holdfast.indexes.base import NotEnabled
 from holdfast.indexes.llm_calls import ChunkLlmCalls
@@ -91,6 +91,11 @@ class QuestionsIndex(StoreIndex):
                     refused |= self._write_pairs(work, ready, go_on)
                     ready = {}
         return refused | self._write_pairs(work, ready, go_on)
+
+    def record_reuse(self, work: Work, chunks: Sequence[int]) -> None:
+        """Record on the ledger what the model's answers about these chunks cost."""
+        pieces = ChunkLists(self._tools.database).read_texts(chunks)
+        self._llm_calls.record_reuse(work.base, work.task.ticket, pieces)
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks whose best pair fits the query by words and meaning, best first."""

@@ -105,12 +105,21 @@ class CachedEmbedder:
         `go_on` receives the number of chunks done and may raise. `length` is the required dimension, where it is known.
         A caller that stops early closes this generator: calls under way are then awaited and stored.
         """
+        keyed = self._group_by_key(wants)
+        parts = self._embed_paid(base, keyed, length) if self.provider.paid else self._embed_free(list(keyed), length)
+        return assign_to_chunks({key: [want.chunk for want in same] for key, same in keyed.items()}, parts, go_on)
+
+    def record_reuse(self, base: Base, wants: Sequence[TextToEmbed]) -> None:
+        """Record on the ledger what the vectors of these texts cost, which are used again."""
+        charge = Charge(kind=KIND, model=self.model, texts=0)
+        self._paid_cache.record_reuse(base.settings.tenant, list(_lookups(self._group_by_key(wants))), charge)
+
+    def _group_by_key(self, wants: Sequence[TextToEmbed]) -> dict[str, list[TextToEmbed]]:
         keyed: dict[str, list[TextToEmbed]] = {}
         for want in wants:
             key = answer_key(KIND, self.model, want.text) if self.provider.paid else want.text
             keyed.setdefault(key, []).append(want)
-        parts = self._embed_paid(base, keyed, length) if self.provider.paid else self._embed_free(list(keyed), length)
-        return assign_to_chunks({key: [want.chunk for want in same] for key, same in keyed.items()}, parts, go_on)
+        return keyed
 
     def _embed_free(
         self, texts: Sequence[str], length: int | None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.catalog import ChunkLists
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found, NotEnabled
 from holdfast.indexes.recipe_tables import RowStore
@@ -124,6 +126,13 @@ class VectorIndex(StoreIndex):
                 self._write_vectors(work, part.answers)
                 refused |= part.refused
         return refused
+
+    def record_reuse(self, work: Work, chunks: Sequence[int]) -> None:
+        """Record on the ledger what the vectors of these chunks cost."""
+        embedder = self._embedders.for_base(work.base)
+        if embedder.provider.paid:
+            pieces = ChunkLists(self._database).read_texts(chunks)
+            embedder.record_reuse(work.base, _texts_to_embed(replace(work, pieces=pieces)))
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         vector = self._embed_query(recipe, query)

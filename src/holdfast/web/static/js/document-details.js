@@ -3,7 +3,7 @@
 import { basePath, get } from "./api.js";
 import { errorsAtTop } from "./document-status.js";
 import { byId, cloneTemplate, el, field, setContent, svg } from "./html.js";
-import { explainProblem, formatDuration, formatNumber, indexName, localise, t, translationOr } from "./i18n.js";
+import { explainProblem, formatDuration, formatMilliseconds, formatNumber, formatSize, indexName, localise, t, translationOr } from "./i18n.js";
 
 /**
  * Load and paint the history of a document.
@@ -71,9 +71,11 @@ function attemptRow(one, begin, share, shown) {
   shown.add(problem);
   const what = el("span", {}, t("pair", { name: indexName(one.kind ?? ""), value: t(`document.what.${one.what}`) }),
     one.attempt ? el("span", { class: "dim" }, ` ${t("document.attempt", { number: one.attempt })}`) : null,
+    one.written === null ? null : el("span", { class: "small dim", "data-field": "rows" }, ` · ${t("document.rows", { written: formatNumber(one.written), kept: formatNumber(one.kept ?? 0), removed: formatNumber(one.removed ?? 0) })}`),
     problem && !repeated ? el("span", { class: "bad" }, ` ${problem}`) : null);
   const bar = svg("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { x: begin, width: share, height: 1 }));
-  return el("li", { "data-what": one.what, title: problem || null }, what, bar, el("span", { class: "small dim number" }, one.seconds === null ? "" : formatDuration(one.seconds)));
+  const used = one.cpu_seconds === null ? "" : t("document.used", { cpu: formatMilliseconds(one.cpu_seconds * 1000), memory: formatSize(one.peak_bytes ?? 0), wait: formatDuration(one.waited_seconds ?? 0) });
+  return el("li", { "data-what": one.what, title: [problem, used].filter(Boolean).join(" ") || null }, what, bar, el("span", { class: "small dim number" }, one.seconds === null ? "" : formatDuration(one.seconds)));
 }
 
 /**

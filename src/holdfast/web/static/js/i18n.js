@@ -108,6 +108,9 @@ export function formatDuration(seconds) {
   return new Intl.NumberFormat(locale, { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: seconds < 10 ? 1 : 0 }).format(seconds / length);
 }
 
+/** Format a short time, such as processor time. @param {number} value */
+export const formatMilliseconds = (value) => `${formatNumber(Math.round(value))} ms`;
+
 /** @param {string | null} at */
 export const formatDate = (at) => (at ? dates.format(new Date(at)) : "");
 

@@ -16,10 +16,11 @@ interface Doc extends DocumentStatus {
   metadata: Record<string, unknown>; created_at: string; changed_at: string; waiting_for: Problem[]; chunks: number | null;
   indexes: IndexStatus[]; not_enabled: Record<string, Problem>; jobs: string[];
 }
+interface JobResult { state: string; missing: number; error?: string; attempts?: number; cpu_ms?: number; peak_kb?: number; written?: number; kept?: number; removed?: number }
 interface Job {
   id: string; base: string; document: number | null; name: string; subject: string; operation: string; cause: string; requester: string; priority: number;
   state: string; outcome: string | null; generation: number; created_at: string; finished_at: string | null;
-  results: Record<string, { state: string; missing: number; error?: string }>; progress: Progress | null; waiting_for: Problem[];
+  results: Record<string, JobResult>; cost: { spent: UsageTotal; saved: UsageTotal } | null; progress: Progress | null; waiting_for: Problem[];
   bulk: { action: string; found: number; done: number; total: number; answers: Record<string, number> } | null;
 }
 interface QueueStats { active: Record<string, number>; active_is_exact: boolean; ended: Record<string, number>; paused: boolean; paused_bases: string[] }
@@ -39,6 +40,7 @@ interface TextPart { document: number; generation: number; title: string | null;
 interface HistoryEntry {
   at: string; what: string; kind: string | null; job: string | null; generation: number | null; attempt: number | null; operation: string | null;
   requester: string | null; problem: Problem | null; seconds: number | null;
+  waited_seconds: number | null; cpu_seconds: number | null; peak_bytes: number | null; written: number | null; kept: number | null; removed: number | null;
 }
 interface DocumentEntity { key: string; name: string; kind: string; mentions: number }
 interface Card { place: number; question: string; answer: string; document: number; name: string; chunk: number; headings: string[]; passage: string }
