@@ -23,6 +23,7 @@ HoldfastError
 │   ├── StoreReadOnly       the database is not writable
 │   ├── StoreFull           the disk is full
 │   ├── StoreUnavailable    the database cannot be reached
+│   ├── StoreClosed         the contents of the database move, or have moved, to another one
 │   └── StoreTooNew         a newer version of Holdfast wrote the database
 ├── GuardedWorkFailed       guarded work failed
 └── WorkError               an indexer raises it
@@ -343,6 +344,13 @@ class StoreUnavailable(StoreError):
 
     code = "database_unavailable"
     exit_code = ExitCode.TEMPORARY
+
+
+class StoreClosed(StoreError):
+    """The contents of the database move to another database, have moved there, or are not complete yet."""
+
+    code = "database_closed"
+    http_retry_after = None
 
 
 class StoreTooNew(StoreError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -67,6 +68,9 @@ if TYPE_CHECKING:
     from holdfast.llm.paid_cache import PaidAnswerCache
     from holdfast.llm.prices import Price
     from holdfast.metrics import BudgetGauges, Exposition, MetricsEndpoint, Sample
+    from holdfast.moving.installation import Installation
+    from holdfast.moving.move import Move, MoveOptions
+    from holdfast.moving.target import Report
     from holdfast.search.answers import QuestionAnswerer
     from holdfast.search.search import Searcher
     from holdfast.settings import Settings
@@ -508,6 +512,34 @@ class Library:
             hopeless=UNUSABLE_MODEL_CODES if kind == VectorIndex.kind else frozenset(),
             given_up=self.store.rules.retry.exhausted,
         )
+
+
+def open_installation(settings: Settings, address: str, data: str) -> Installation:
+    """Open a database and its files to copy them. The database is neither created nor upgraded."""
+    from holdfast.engine.store.factory import new_job_id, open_database
+    from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.moving.installation import Installation
+
+    own = replace(settings, database=address, data=data)
+    database = open_database(address, SystemClock(), settings.connections)
+    store = SqlStore(database, settings.rules, new_job_id)
+    return Installation(address=address, data=data, library=Library(store, own))
+
+
+@contextmanager
+def opening_move(
+    settings: Settings, source: str, target: str, *, files: str | None, options: MoveOptions, report: Report
+) -> Iterator[Move]:
+    """Open both ends of a move. `files` is the new place of the files; None: they stay where they are."""
+    from holdfast.moving.move import Move
+
+    ends = [open_installation(settings, source, settings.data)]
+    try:
+        ends.append(open_installation(settings, target, files or settings.data))
+        yield Move(ends[0], ends[1], options, report)
+    finally:
+        for end in ends:
+            end.database.close()
 
 
 def exclude_own_files(settings: Settings) -> FolderLimits:

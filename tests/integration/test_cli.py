@@ -156,7 +156,7 @@ def test_a_document_can_be_added_searched_shown_and_removed(fresh: Typed) -> Non
     assert fresh.json("reindex", 1)["documents"][0]["generation"] == 2
     assert fresh("rm", 1, end=2).stderr == (
         "Delete a.md from base 'default'? This cannot be undone.\n"
-        "holdfast: This command deletes data and needs your confirmation, but it does not run in a terminal. "
+        "holdfast: This command needs your confirmation, but it does not run in a terminal. "
         "Run it again with --yes. Nothing was changed.\n"
     )
     assert "Deleted: a.md" in fresh("rm", "a.md", "--yes").stderr

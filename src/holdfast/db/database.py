@@ -195,6 +195,13 @@ class Transaction:
             for part in data:
                 copy.write(part)
 
+    def copy_rows(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Send rows through COPY (PostgreSQL only)."""
+        self.may_have_written = True
+        with self._driver.cursor() as cursor, cursor.copy(sql) as copy:
+            for row in rows:
+                copy.write_row(row)
+
     def lock_owners(self, owners: Collection[int]) -> None:
         """Prevent other transactions from changing the slots of these owners until the commit."""
         self._dialect.lock_owners(self, owners)

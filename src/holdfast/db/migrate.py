@@ -10,8 +10,9 @@ from functools import cache
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from sqlalchemy import inspect, text
+from sqlalchemy import text
 
+from holdfast.db.closing import read_version, require_open
 from holdfast.db.migrations import versions
 from holdfast.errors import StoreTooNew
 
@@ -33,13 +34,16 @@ def migrate(database: Database) -> None:
     """Upgrade the schema if needed. If it is current, this costs one read."""
     database.prepare()
     with database.reading() as tx:
-        version = _version(tx.connection)
+        version = read_version(tx.connection)
+        require_open(tx.connection, version)
     if version == find_head():
         return
     with database.writing(durable=True) as tx:
         if tx.connection.dialect.name == "postgresql":
             _wait_for_turn(tx.connection)
-        if _version(tx.connection) != find_head():
+        version = read_version(tx.connection)
+        require_open(tx.connection, version)
+        if version != find_head():
             _upgrade(tx.connection)
 
 
@@ -51,13 +55,6 @@ def _wait_for_turn(connection: Connection) -> None:
     connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
 
 
-def _version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("holdfast_version"):
-        return None
-    version: str | None = connection.execute(text("SELECT version_num FROM holdfast_version")).scalar()
-    return version
-
-
 def _upgrade(connection: Connection) -> None:
     from alembic import command  # noqa: PLC0415 - rarely needed, and slow to import
     from alembic.config import Config  # noqa: PLC0415
@@ -67,7 +64,7 @@ def _upgrade(connection: Connection) -> None:
     config.set_main_option("script_location", "holdfast:db/migrations")
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    version = _version(connection)
+    version = read_version(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if version is not None and version not in known:
         raise StoreTooNew("database_too_new", version=version, newest=find_head())

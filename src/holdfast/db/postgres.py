@@ -13,6 +13,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from holdfast.db.closing import explain_refused_write
 from holdfast.db.connection_options import ConnectionOptions
 from holdfast.db.database import driver_error
 from holdfast.errors import BadSettings, HoldfastError, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable
@@ -172,6 +173,9 @@ class PostgresDialect:
         tx.run(self._lock_rows, [[owner] for owner in sorted(set(owners))])
 
     def translate_error(self, error: BaseException) -> HoldfastError | None:
+        return explain_refused_write(error) or self._translate_error(error)
+
+    def _translate_error(self, error: BaseException) -> HoldfastError | None:
         options, detail = self._options, _one_line(error)
         match getattr(error, "sqlstate", None):
             case None:

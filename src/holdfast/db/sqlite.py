@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import QueuePool, StaticPool
 
+from holdfast.db.closing import explain_refused_write
 from holdfast.db.secure_delete import compact, overwrite
 from holdfast.disk import DISK_FULL_ERRNOS
 from holdfast.errors import HoldfastError, StoreBusy, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
@@ -175,6 +176,8 @@ class SqliteDialect:
         path = str(self._path or ":memory:")
         if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # no space for the shared-memory file
             return StoreFull(place=path)
+        if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+            return explain_refused_write(error)
         match None if code is None else code & 0xFF:  # the primary result code
             case sqlite3.SQLITE_BUSY:
                 return StoreBusy(path=path, seconds=BUSY_SECONDS)

@@ -114,7 +114,8 @@ class EventLog:
     def _read(self, tx: Transaction, after: Cursor | None, limit: int, only: EventFilter) -> LogPage:
         swept = self._swept_cursor(tx)
         cursor = swept if after is None else after
-        if cursor < swept:
+        from_elsewhere = self._ids_are_order and cursor.xid > 0  # before the log was moved from PostgreSQL
+        if cursor < swept or from_elsewhere:
             return LogPage(cursor=self._newest_cursor(tx, swept), reset=True)
         lines = [
             event_from_row(row) for row in tx.run(self._statements.after, xid=cursor.xid, id=cursor.id, limit=limit)

@@ -2,6 +2,7 @@ from .base import CONTENT, Found, NotEnabled, Probed, Rescores, Tools, describe_
 from .costs import CostEstimator
 from .gc import ChunkGarbageCollector, find_nonexistent_chunks
 from .registry import IndexRegistry
+from .transfer import IndexRow, IndexRows, IndexTable
 
 __all__ = [
     "CONTENT",
@@ -9,6 +10,9 @@ __all__ = [
     "CostEstimator",
     "Found",
     "IndexRegistry",
+    "IndexRow",
+    "IndexRows",
+    "IndexTable",
     "NotEnabled",
     "Probed",
     "Rescores",

@@ -85,7 +85,7 @@ class PostgresVectorStore(PostgresRowStore):
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
         """Write vectors of chunks that have none yet, by binary COPY."""
-        _require_pgvector(tx)
+        require_pgvector(tx)
         dimension = len(next(iter(vectors.values()))) // 4
         table = self._tables.ensure_table(tx, recipe, dimension=dimension)
         tx.run_sql(CREATE_INCOMING_TABLE)
@@ -125,6 +125,16 @@ class PostgresVectorStore(PostgresRowStore):
                 values,
             )
         return [Found(*row) for row in rows]
+
+    def read_rows(self, recipe: int, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """Read the binary form of pgvector: two numbers of two bytes, then the vector in big-endian order."""
+        with self._database.reading() as tx:
+            if not self._tables.exists_committed(tx, recipe):
+                return []
+            table = self._tables.name(recipe)
+            sql = f"SELECT chunk, vector_send(vector) FROM {table} WHERE chunk > %s ORDER BY chunk LIMIT %s"
+            rows = tx.run_sql(sql, [after, limit])
+        return [(chunk, np.frombuffer(sent, ">f4", offset=4).astype(np.float32).tobytes()) for chunk, sent in rows]
 
     def tend(self, recipe: int) -> None:
         """Create the HNSW index of a large table; others read and write meanwhile."""
@@ -306,7 +316,7 @@ def _encode_copy_rows(vectors: Mapping[int, bytes]) -> Iterable[bytes]:
     yield struct.pack(">h", -1)
 
 
-def _require_pgvector(tx: Transaction) -> None:
+def require_pgvector(tx: Transaction) -> None:
     if tx.run_sql("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
         return
     if not tx.run_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):

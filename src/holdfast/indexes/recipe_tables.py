@@ -105,5 +105,12 @@ class TableRowStore(ABC):
             sql = f"SELECT {key} FROM {self._tables.name(recipe)} WHERE {key} > {value} ORDER BY {key} LIMIT {value}"
             return [chunk for (chunk,) in tx.run_sql(sql, [after, limit])]
 
+    def count(self, recipe: int) -> int:
+        with self._database.reading() as tx:
+            if not self._tables.exists_committed(tx, recipe):
+                return 0
+            ((rows,),) = tx.run_sql(f"SELECT count(*) FROM {self._tables.name(recipe)}")
+            return int(rows)
+
     def forget(self, recipe: int) -> None:
         self._tables.drop_table(self._database, recipe)

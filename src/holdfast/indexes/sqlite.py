@@ -112,6 +112,14 @@ class SqliteVectorStore(SqliteRowStore):
             rows = self._refresh_cache(recipe)
             return {} if rows is None else rows.vectors(chunks)
 
+    def read_rows(self, recipe: int, after: int, limit: int) -> list[tuple[int, bytes]]:
+        with self._database.reading() as tx:
+            if not self._tables.exists_committed(tx, recipe):
+                return []
+            table = self._tables.name(recipe)
+            sql = f"SELECT chunk, vector FROM {table} WHERE chunk > ? ORDER BY chunk LIMIT ?"
+            return [(chunk, vector) for chunk, vector in tx.run_sql(sql, [after, limit])]
+
     def forget(self, recipe: int) -> None:
         super().forget(recipe)
         with self._mutex:

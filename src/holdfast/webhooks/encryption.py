@@ -94,6 +94,15 @@ class SecretCipher:
         """Encrypt a secret; call it in the transaction that stores the result."""
         return self._require_current_key(tx).encrypt(secret)
 
+    def require_readable(self, database: Database) -> None:
+        """Raise `BadSecretKey` if a stored secret cannot be decrypted with the configured keys."""
+        with database.reading() as tx:
+            rows = tx.run(sql.SELECT_SECRETS)
+        for _, *stored in rows:
+            for one in stored:
+                if one:
+                    self.decrypt(one)
+
     def encrypt_plaintext(self, database: Database) -> int:
         """Encrypt plaintext secrets of an older version; return the number of webhooks that had one."""
 

@@ -9,6 +9,7 @@ from holdfast.engine.store.base import (
     LoggedEvent,
     QueueOverview,
     Refusal,
+    Release,
 )
 from holdfast.engine.store.consistency import ConsistencyChecker
 from holdfast.engine.store.metrics import SlotMetrics
@@ -64,6 +65,7 @@ __all__ = [
     "QueueOverview",
     "QueuedOwner",
     "Refusal",
+    "Release",
     "SlotMetrics",
     "SqlStore",
     "add_increments",

@@ -36,6 +36,10 @@ WRITE_BATCH = 250  # chunks written in one transaction
 class FulltextStore(RowStore, Protocol):
     """Keeps the words of chunks."""
 
+    def count(self, recipe: int) -> int:
+        """Return the number of rows."""
+        ...
+
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
         """Write headings and bodies of chunks that have no row yet."""
         ...

@@ -57,6 +57,14 @@ class VectorStore(RowStore, Protocol):
         """Return the known vectors of these chunks, normalised to length one; a zero vector stays zero."""
         ...
 
+    def count(self, recipe: int) -> int:
+        """Return the number of rows."""
+        ...
+
+    def read_rows(self, recipe: int, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return chunks with their vectors as `put` received them, in ascending order, after the chunk `after`."""
+        ...
+
     def tend(self, recipe: int) -> None:
         """Keep queries fast, for example with an index for a large table."""
         ...
