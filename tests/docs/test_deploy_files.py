@@ -15,15 +15,19 @@ from jsonschema import Draft7Validator  # type: ignore[import-untyped]  # it has
 from holdfast.settings import Settings
 from holdfast.wiring import list_kinds
 from tests.support.compose import COMPOSE_FILE, DOCKERFILE, VARIABLE, image_environment, image_extras, read_services
-from tests.support.deployment import DEPLOY, VARIABLES, DeployedRole, compose_roles, systemd_roles
+from tests.support.deployment import DEPLOY, VARIABLES, DeployedRole, compose_roles, kubernetes_roles, systemd_roles
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WAYS: dict[str, Callable[[], list[DeployedRole]]] = {"compose": compose_roles, "systemd": systemd_roles}
+WAYS: dict[str, Callable[[], list[DeployedRole]]] = {
+    "compose": compose_roles,
+    "systemd": systemd_roles,
+    "kubernetes": kubernetes_roles,
+}
 # What every way to deploy sets in the same way. The rest are addresses, secrets and ports of a machine.
-COMMON = ("production", "data", "scheduler", "workers", "keys", "port", "drain")
+COMMON = ("production", "data", "scheduler", "keys", "port", "drain")
 SPARE_SECONDS = 20  # between the end of the drain and a kill
 # docs/postgres.md: connections of a web server, of a worker process or reconciler, and for administration.
 WEB_CONNECTIONS, WORK_CONNECTIONS, ADMINISTRATION = 44, 9, 10
@@ -79,8 +83,9 @@ def test_every_way_to_deploy_has_the_same_roles_and_the_same_settings() -> None:
         roles = make()
         commands = sorted(sorted(role.command) for role in roles)
         settings = [Settings.from_environment(role.environment) for role in roles]
-        compared.append((commands, [[getattr(one, name) for name in COMMON] for one in settings]))
+        compared.append((commands, {tuple(getattr(one, name) for name in COMMON) for one in settings}))
     assert all(one == compared[0] for one in compared)
+    assert len(compared[0][1]) == 1
 
 
 def test_the_compose_file_follows_the_schema_of_the_specification() -> None:

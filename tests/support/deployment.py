@@ -11,6 +11,7 @@ from celery.bin.worker import worker as celery_worker
 from holdfast.wiring import list_kinds
 from tests.support.command_lines import parse
 from tests.support.compose import SERVERS, read_services, seconds
+from tests.support.manifests import container_of, environment_of, port_of, read_manifests
 from tests.support.processes import ROOT
 from tests.support.units import read_units
 
@@ -100,3 +101,23 @@ def systemd_roles() -> list[DeployedRole]:
         )
         for unit in read_units()
     ]
+
+
+def kubernetes_roles() -> list[DeployedRole]:
+    return [_kubernetes_role(deployment) for deployment in read_manifests("Deployment")]
+
+
+def _kubernetes_role(deployment: dict[str, Any]) -> DeployedRole:
+    container, pod = container_of(deployment), deployment["spec"]["template"]["spec"]
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+    assert [probe["path"] for probe in probes] == ["/healthz", "/healthz", "/readyz"]
+    (port,) = {port_of(container, probe["port"]) for probe in probes}
+    before_stop = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
+    return DeployedRole(
+        name=deployment["metadata"]["name"],
+        command=container["command"],
+        environment=environment_of(container),
+        grace=pod["terminationGracePeriodSeconds"] - float(before_stop[1]),
+        health_port=port,
+        replicas=deployment["spec"]["replicas"],
+    )
