@@ -116,6 +116,7 @@ class Settings:
     heartbeat: timedelta = timedelta(seconds=30)
     deadline: timedelta = timedelta(hours=6)
     stall: timedelta = timedelta(minutes=45)
+    long_running: timedelta = timedelta(minutes=30)
     overtaken: timedelta = timedelta(minutes=10)
     period: timedelta = timedelta(seconds=30)
     ring_again: timedelta = timedelta(seconds=60)
@@ -279,6 +280,7 @@ class Settings:
             lease=self.lease,
             heartbeat=self.heartbeat,
             stall=self.stall,
+            long_running=self.long_running,
             overtaken_after=self.overtaken,
             deadline=self.deadline,
             ring_again=self.ring_again,
@@ -393,7 +395,7 @@ def _parse(value: GivenValue, default: Any) -> Any:
         if isinstance(default, bool):
             return _parse_switch(text)
         if isinstance(default, timedelta):
-            return _parse_duration(text)
+            return parse_duration(text)
         if default is None:
             return float(text) if text else None
         return type(default)(text)
@@ -427,7 +429,8 @@ def _parse_switch(text: str) -> bool:
     return words.get(text.strip().lower(), False)
 
 
-def _parse_duration(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
+    """Parse a duration as users write it, such as `90`, `90s` or `2h`; ValueError if it is none or too long."""
     match = DURATION_PATTERN.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)

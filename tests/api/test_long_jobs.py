@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.clock import Moment, as_datetime
 from holdfast.documents import bulk
 from holdfast.documents.requests import Upload
 from tests.support.http_site import API, problem
@@ -154,3 +156,22 @@ def test_cancelling_or_retrying_a_long_queue_is_a_job(site: HttpSite) -> None:
         job = follow(site, answer).json()
         assert (job["outcome"], job["bulk"]["answers"]) == ("success", {found: 5})
     assert site.http.post("/jobs:cancel", json={}).json()["jobs"], "all bases"
+
+
+def test_jobs_that_run_for_long_are_listed_by_how_long_they_run(site: HttpSite) -> None:
+    jobs = [site.upload(f"{name}.md", name).json()["replies"][0]["job"] for name in ("first", "second", "queued")]
+    for _ in range(2):
+        assert len(site.rig.store.claim_next(("content",), "worker", 1)) == 1
+        site.rig.clock.advance(timedelta(seconds=30))
+
+    def listed(seconds: int) -> list[str]:
+        return [one["id"] for one in site.http.get("/jobs", params={"longer_than": seconds}).json()["items"]]
+
+    assert (listed(30), listed(31), listed(60), listed(61)) == (jobs[:2], jobs[:1], jobs[:1], [])
+    first, queued = (site.http.get(f"/jobs/{job}").json() for job in (jobs[0], jobs[2]))
+    assert first["running_since"] == as_datetime(Moment(site.rig.clock.now() - 60_000_000)).isoformat().replace(
+        "+00:00", "Z"
+    )
+    assert queued["running_since"] is None
+    assert problem(site.http.get("/jobs", params={"longer_than": "soon"}))["status"] == 422
+    assert site.http.get("/jobs/overview").json()["long_running_seconds"] == 1800

@@ -298,6 +298,7 @@ TENDS: dict[str, Callable[[SqlStore, Slot], list[Any]]] = {
     "rung": lambda store, slot: store.ring([slot]),
     "expired": lambda store, slot: store.expire([(slot, Expire("no_progress"))]),
     "given up": lambda store, slot: store.give_up([slot]),
+    "reported": lambda store, slot: store.report_long_running([slot]),
 }
 READ: list[tuple[str, str, Columns]] = [
     ("rung", "queued", fit(S.QUEUED)),
@@ -311,6 +312,8 @@ READ: list[tuple[str, str, Columns]] = [
     ("given up", "queued", fit(S.QUEUED)),
     ("given up", "waiting", fit(S.WAITING)),
     ("given up", "running", fit(S.RUNNING)),
+    ("reported", "running", fit(S.RUNNING)),
+    ("reported", "deleting", fit(S.DELETING, **LEASE, **CLAIMED)),
 ]
 
 
@@ -369,6 +372,9 @@ def test_the_reconciler_changes_only_the_slot_that_it_read(store: SqlStore, verb
     assert after[twin] == before[twin]
     if verb == "rung":
         assert after[number] == before[number] | {"rung_at": NOW}
+        return
+    if verb == "reported":
+        assert after[number] == before[number] | {"reported_at": NOW, "due_at": row["until"]}
         return
     assert (after[number]["fence"], after[number]["holder"]) == (8, None)
     kept = "queued" if row["state"] is S.RUNNING else row["state"]

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.clock import SystemClock
 from holdfast.documents import bulk
+from holdfast.engine.rules import Rules
+from holdfast.engine.store.factory import open_store
 from tests.integration.test_cli import Typed
 
 if TYPE_CHECKING:
@@ -94,3 +97,16 @@ def test_a_change_of_settings_names_its_job_and_how_to_follow_and_cancel_it(type
     typed("cancel", typed.json("base", "show", "default")["base"]["rollout_job"])
     assert typed.json("base", "show", "default")["base"]["rollout_job"] is None
     assert "Job" not in typed("base", "set", "default", "auto_index=false").stderr
+
+
+def test_jobs_that_run_for_long_are_listed_with_the_time_that_they_run(tmp_path: Path) -> None:
+    typed = Typed(tmp_path)
+    job = typed.json("add", typed.file("slow.md", "# Slow"), "--no-wait")["replies"][0]["job"]
+    store = open_store(f"sqlite:///{typed.home / 'holdfast.db'}", rules=Rules(), clock=SystemClock())
+    assert len(store.claim_next(("content",), "worker", 1)) == 1
+    store.close()
+    assert [found["id"] for found in typed.json("queue", "ls", "--longer-than", "0s")["items"]] == [job]
+    assert re.search(rf"{job}\tindexing\t.*\trunning for \d+ s", typed("queue", "ls").stdout)
+    assert typed.json("queue", "ls", "--longer-than", "2h")["items"] == []
+    assert "No jobs match." in typed("queue", "ls", "--longer-than", "2h").stderr
+    assert "--longer-than 'soon' is not a time." in typed("queue", "ls", "--longer-than", "soon", end=2).stderr

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast.catalog.repository import BaseSettings, ItemKind
+from holdfast.clock import as_datetime
 from holdfast.documents.requests import AddOptions, Upload
+from holdfast.engine.reconciler import Reconciler
+from holdfast.engine.slot import Progress
 from holdfast.engine.states import Operation, Status
+from holdfast.engine.store.base import LeaseRenewal
 from holdfast.errors import BaseFailed, Permanent
 from holdfast.events.log import EventLog
 from holdfast.events.public_events import EVENT_TYPES, Cursor, EventFilter
@@ -17,6 +22,7 @@ from holdfast.llm.offline import OfflineProvider
 from tests.support.harness import Rig
 from tests.support.paid_provider import PaidProvider
 from tests.support.question_harness import QuestionRig, sections
+from tests.support.scripted_workers import Carrier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from tests.support.clock import FakeClock
 
 WHALES = "# Whales\n\nThe blue whale eats krill.\n"
+TESTED_ALONE = ("cards.", "webhook.", "job.long_running")
 STONES = "# Stones\n\nGranite is hard.\n"
 
 
@@ -176,7 +183,7 @@ def test_real_operations_emit_every_event_of_the_catalogue(rig: Rig, teller: Tel
     seen = Seen(teller)
     follow_documents(rig, seen)
     follow_bases(rig, seen, embedder)
-    assert seen.types == {type_ for type_ in EVENT_TYPES if not type_.startswith(("cards.", "webhook."))}
+    assert seen.types == {type_ for type_ in EVENT_TYPES if not type_.startswith(TESTED_ALONE)}
 
 
 def follow_documents(rig: Rig, seen: Seen) -> None:
@@ -324,3 +331,22 @@ def test_a_filter_by_base_returns_no_events_of_other_bases(rig: Rig) -> None:
     assert {event.base for event in mine} == {other.key}
     theirs = {rig.library.items.find(rig.base, "whales.md").id}
     assert not theirs & {event.document for event in mine}
+
+
+def test_work_that_runs_for_long_emits_an_event_with_its_stage_and_worker(
+    rig: Rig, teller: Teller, clock: FakeClock
+) -> None:
+    reply = rig.put("whales.md", WHALES)
+    (ticket,) = rig.store.claim_next(("content",), "reader", 1)
+    since = as_datetime(clock.now()).isoformat(timespec="milliseconds")
+    reconciler = Reconciler(rig.store, Carrier(), ("content",), rig.store.rules, dead=lambda _: False)
+    teller.news()
+    for minute in range(60):
+        clock.advance(timedelta(minutes=1))
+        rig.store.extend(
+            [LeaseRenewal(ticket=ticket, progress=Progress(stage="reading", done=minute), progressed=True)]
+        )
+        reconciler.reconcile()
+    (event,) = teller.news()
+    assert (event.type, event.document, event.job, event.kind) == ("job.long_running", reply.item, reply.job, "content")
+    assert event.data == {"since": since, "stage": "reading", "holder": "reader"}

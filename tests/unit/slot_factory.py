@@ -45,6 +45,7 @@ def make_slot(state: SlotState = SlotState.QUEUED, kind: str = "cards", **more: 
         "missing": 0,
         "recipe": None,
         "usage": None,
+        "reported_at": None,
         "state": state,
         "priority": 5,
         "fence": 0,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 
 from holdfast.clock import Moment, micros
-from holdfast.engine.plan import Action, DoNothing, Expire, GiveUp, SendRing, Wait, plan
+from holdfast.engine.plan import Action, DoNothing, Expire, GiveUp, ReportLongRunning, SendRing, Wait, plan
 from holdfast.engine.rules import RetryPolicy, Rules
 from holdfast.engine.states import SlotState
 from tests.unit.slot_factory import NOW, RULES, ago, any_slot, later, leased, make_slot
@@ -32,6 +32,7 @@ class Case:
 
 
 RUNNING_OUT = leased(NOW, due_at=NOW)  # the lease expires exactly now
+LONG = {"claimed_at": ago(minutes=30), "progress_at": NOW}  # the limit is reached exactly now
 CASES = (
     Case("a ready slot rests", S.READY, DoNothing()),
     Case("a failed slot rests", S.FAILED, DoNothing(), {"attempts": SPENT}),
@@ -59,13 +60,30 @@ CASES = (
         Wait(later(seconds=1)),
         RUNNING_OUT | {"rung_at": ago(seconds=59)},
     ),
+    Case("a slot that runs for long is reported", S.RUNNING, ReportLongRunning(), LONG),
+    Case("a long-running slot is not reported twice", S.RUNNING, Wait(later(seconds=60)), LONG | {"reported_at": NOW}),
+    Case(
+        "a slot that does not run for long yet is left alone",
+        S.RUNNING,
+        Wait(later(seconds=60)),
+        {"claimed_at": ago(seconds=1799)},
+    ),
+    Case("a long clean-up is reported", S.DELETING, ReportLongRunning(), leased(later(seconds=60)) | LONG),
+    Case("a long-running slot is taken from the dead", S.RUNNING, Expire("holder_died"), LONG | {"holder": "dead"}),
+    Case("a long-running slot whose lease is over is rung", S.RUNNING, SendRing(), RUNNING_OUT | LONG),
+    Case("a slot that waits for its next attempt does not run", S.WAITING, Wait(later(seconds=60)), LONG),
     Case("a running slot is taken from the dead", S.RUNNING, Expire("holder_died"), {"holder": "dead"}),
     Case("the last attempt of the dead fails", S.RUNNING, GiveUp(), {"holder": "dead", "attempts": SPENT}),
     Case("a stalled slot is taken over", S.RUNNING, Expire("no_progress"), {"progress_at": ago(minutes=45)}),
     Case("a slow slot is left alone", S.RUNNING, Wait(later(seconds=60)), {"progress_at": ago(minutes=44, seconds=59)}),
     Case("the last attempt that stalls fails", S.RUNNING, GiveUp(), {"progress_at": ago(hours=1), "attempts": SPENT}),
     Case("an endless slot is taken over", S.RUNNING, Expire("past_deadline"), {"claimed_at": ago(hours=6)}),
-    Case("a long slot is left alone", S.RUNNING, Wait(later(seconds=60)), {"claimed_at": ago(hours=5, minutes=59)}),
+    Case(
+        "a reported slot is left alone until its deadline",
+        S.RUNNING,
+        Wait(later(seconds=60)),
+        {"claimed_at": ago(hours=5, minutes=59), "reported_at": ago(hours=5)},
+    ),
     Case(
         "the last attempt that is endless fails", S.RUNNING, GiveUp(), {"claimed_at": ago(hours=7), "attempts": SPENT}
     ),
@@ -101,9 +119,15 @@ def test_the_plan_uses_the_limits_of_the_given_rules() -> None:
     assert plan(make_slot(S.WAITING, due_at=NOW), NOW, once) == GiveUp()
 
 
+def test_without_a_limit_no_slot_is_reported() -> None:
+    running = make_slot(S.RUNNING, claimed_at=ago(hours=5), progress_at=NOW)
+    assert plan(running, NOW, Rules(long_running=timedelta())) == Wait(later(seconds=60))
+    assert plan(running, NOW, Rules(long_running=timedelta(hours=5))) == ReportLongRunning()
+
+
 @given(any_slot())
 def test_the_plan_returns_an_action_for_every_slot(slot: Slot) -> None:
-    assert isinstance(plan(slot, NOW, RULES, DEAD), DoNothing | Wait | SendRing | Expire | GiveUp)
+    assert isinstance(plan(slot, NOW, RULES, DEAD), DoNothing | Wait | SendRing | Expire | GiveUp | ReportLongRunning)
 
 
 @given(any_slot())
@@ -133,7 +157,7 @@ def test_a_valid_lease_of_a_live_holder_that_makes_progress_never_expires(slot: 
     moves = slot.progress_at is None or slot.progress_at + micros(RULES.stall) > NOW
     in_time = slot.claimed_at is None or slot.claimed_at + micros(RULES.deadline) > NOW
     if moves and in_time:
-        assert isinstance(plan(slot, NOW, RULES, DEAD), Wait)
+        assert isinstance(plan(slot, NOW, RULES, DEAD), Wait | ReportLongRunning)
 
 
 @given(any_slot())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,8 @@ from holdfast.cli.command import CommandContext, command
 from holdfast.cli.format import format_duration, format_next_page
 from holdfast.cli.options import AnyBaseOption, CursorOption
 from holdfast.cli.resolve import MAX_PAGE_SIZE
+from holdfast.errors import BadRequest
+from holdfast.settings import parse_duration
 
 if TYPE_CHECKING:
     from holdfast.service.schemas import BulkProgress, Job, Page, Progress
@@ -41,6 +44,12 @@ def ls(
     requester: Annotated[
         str | None, typer.Option("--by", metavar="NAME", help="Only jobs that this user or key requested.")
     ] = None,
+    longer_than: Annotated[
+        str | None,
+        typer.Option(
+            "--longer-than", metavar="TIME", help="Only jobs whose work has been running for longer, such as 30m or 2h."
+        ),
+    ] = None,
     size: Annotated[
         int, typer.Option("--size", "-n", metavar="N", min=1, max=MAX_PAGE_SIZE, help="Jobs per page.")
     ] = 30,
@@ -50,14 +59,19 @@ def ls(
 ) -> None:
     """List jobs.
 
-    Active jobs come first, in the order in which workers take them, then the jobs that ended.
+    Active jobs come first, in the order in which workers take them, then the jobs that ended. With --longer-than, the
+    job that has been running longest comes first.
 
     Example:
         holdfast queue ls --state queued --base handbook
+        holdfast queue ls --longer-than 30m
     """
+    seconds = None if longer_than is None else _parse_seconds(longer_than)
     with context.open() as library:
-        found = library.jobs.list(base, states=state or None, requester=requester, cursor=cursor, page=page, size=size)
-    filtered = bool(state or requester or base)
+        found = library.jobs.list(
+            base, states=state or None, requester=requester, longer_than=seconds, cursor=cursor, page=page, size=size
+        )
+    filtered = bool(state or requester or base or longer_than)
     number = page if cursor is None else None
     context.print_result(found, lambda: _print_page(context, found, number, filtered=filtered))
 
@@ -72,14 +86,30 @@ def _print_page(context: CommandContext, found: Page[Job], page: int | None, *, 
         context.terminal.info(format_next_page(found, page, "job"))
 
 
+def _parse_seconds(text: str) -> int:
+    try:
+        return int(parse_duration(text).total_seconds())
+    except ValueError:
+        raise BadRequest("not_a_duration", option="--longer-than", value=text) from None
+
+
 def _row(job: Job) -> tuple[Any, ...]:
-    took = "" if job.finished_at is None else format_duration((job.finished_at - job.created_at).total_seconds())
     subject = job.subject if job.document is None else job.document
     operation = job.operation if job.bulk is None else job.bulk.action
     done = _format_done(job.bulk or job.progress)
     return (
-        job.id, job.state, operation, job.base, subject, done, job.priority, job.requester, job.created_at, took,
+        job.id, job.state, operation, job.base, subject, done, job.priority, job.requester, job.created_at,
+        _format_time_taken(job),
     )  # fmt: skip
+
+
+def _format_time_taken(job: Job) -> str:
+    """Return how long an ended job took, or how long a running job has been running."""
+    if job.finished_at is not None:
+        return format_duration((job.finished_at - job.created_at).total_seconds())
+    if job.running_since is None:
+        return ""
+    return f"running for {format_duration(max(0.0, round((datetime.now(UTC) - job.running_since).total_seconds())))}"
 
 
 def _format_done(progress: BulkProgress | Progress | None) -> str:

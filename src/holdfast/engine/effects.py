@@ -8,6 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.clock import as_datetime
 from holdfast.engine.states import ACTIVE_STATES, TRANSITIONS, Outcome, Status, Verb
 from holdfast.engine.status import derive_outcome, derive_status
 from holdfast.engine.usage import UNKNOWN_USAGE, Usage
@@ -75,6 +76,7 @@ class Settlement:
     slot: Slot  # any of them: it has the base and owner for the event
 
 
+LONG_RUNNING = "job.long_running"
 VERBS_WITH_ERROR = frozenset({Verb.POSTPONE, Verb.FAIL, Verb.GIVE_UP})
 
 
@@ -120,6 +122,17 @@ def make_job_event(settlement: Settlement, status: Status | None = None) -> Even
         generation=slot.wanted,
         data=_format_job_data(settlement.results, status),
     )
+
+
+def make_long_running_event(slot: Slot) -> Event:
+    """Return the event of a slot that has been running for long."""
+    since = as_datetime(slot.claimed_at)
+    facts = {
+        "since": since and since.isoformat(timespec="milliseconds"),
+        "stage": slot.stage,
+        "holder": slot.holder,
+    }
+    return Event(LONG_RUNNING, slot.base, slot.owner, slot.kind, slot.job, slot.wanted, slot.fence, json.dumps(facts))
 
 
 def make_events(

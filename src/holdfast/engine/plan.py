@@ -45,7 +45,12 @@ class GiveUp:
     """Fail the slot: it has no attempts left."""
 
 
-Action = DoNothing | Wait | SendRing | Expire | GiveUp
+@dataclass(frozen=True, slots=True)
+class ReportLongRunning:
+    """Report that the slot has been running for long, once for each claim. Its work continues."""
+
+
+Action = DoNothing | Wait | SendRing | Expire | GiveUp | ReportLongRunning
 
 
 def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = (), *, paused: bool = False) -> Action:
@@ -60,6 +65,8 @@ def plan(slot: Slot, now: Moment, rules: Rules, dead: Collection[str] = (), *, p
         lost = _find_loss_reason(slot, now, rules, dead)
         if lost:
             return _expire_or_give_up(slot, lost, rules)
+        if _runs_long(slot, now, rules):
+            return ReportLongRunning()
         return Wait(until=_next_moment(slot.due_at, slot.lease.until, now))
     if slot.state is SlotState.BLOCKED:
         return DoNothing()
@@ -87,6 +94,13 @@ def _find_loss_reason(slot: Slot, now: Moment, rules: Rules, dead: Collection[st
     if slot.claimed_at and now >= slot.claimed_at + micros(rules.deadline):
         return "past_deadline"
     return None
+
+
+def _runs_long(slot: Slot, now: Moment, rules: Rules) -> bool:
+    """Return whether the present claim is older than the limit and was not reported."""
+    if not rules.long_running or slot.claimed_at is None or slot.reported_at is not None:
+        return False
+    return now >= slot.claimed_at + micros(rules.long_running)
 
 
 def _expire_or_give_up(slot: Slot, reason: str, rules: Rules) -> Action:

@@ -1,4 +1,4 @@
-"""The reconciler: sends rings, ends lost leases, fails slots without attempts.
+"""The reconciler: sends rings, ends lost leases, fails slots without attempts, reports work that runs for long.
 
 It never claims and never writes a result. It finds slots by index, calls `plan`, and applies one guarded action to
 each. If a slot changed meanwhile, the action does nothing. So any number of reconcilers can run at the same time.
@@ -6,6 +6,7 @@ each. If a slot changed meanwhile, the action does nothing. So any number of rec
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, assert_never
 from holdfast.clock import SystemClock
 from holdfast.engine.executor import no_failpoint
 from holdfast.engine.liveness import known_dead
-from holdfast.engine.plan import DoNothing, Expire, GiveUp, SendRing, Wait, plan
+from holdfast.engine.plan import DoNothing, Expire, GiveUp, ReportLongRunning, SendRing, Wait, plan
 from holdfast.engine.store.base import LARGEST_BATCH, MAX_UNCOUNTED
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.engine.schedulers.base import RingCarrier
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import ReconcileBatch, Store
+
+log = logging.getLogger("holdfast")
 
 SWEEP_SECONDS = 60.0
 ROLL_UP_SECONDS = 5.0
@@ -39,6 +42,7 @@ class PlannedActions:
     expire: list[tuple[Slot, Expire]] = field(default_factory=list)
     give_up: list[Slot] = field(default_factory=list)
     ring: list[Slot] = field(default_factory=list)
+    report: list[Slot] = field(default_factory=list)
 
 
 class Reconciler:
@@ -136,8 +140,12 @@ class Reconciler:
         self._failpoint("decided")
         expired = self._store.expire(plans.expire) if plans.expire else []
         failed = self._store.give_up(plans.give_up) if plans.give_up else []
+        reported = self._store.report_long_running(plans.report) if plans.report else []
+        for slot in reported:
+            log.warning("work.long_running key=%s stage=%s holder=%s", slot.key, slot.stage, slot.holder)
         self._ring(plans.ring)
-        return len(work.slots) == LARGEST_BATCH and bool(expired or failed)
+        more = len(work.slots) == LARGEST_BATCH and bool(expired or failed)
+        return more or bool(reported)  # reported slots are due again, at a time that the next pass reads
 
     def _decide(self, work: ReconcileBatch, dead: Collection[str]) -> PlannedActions:
         plans = PlannedActions()
@@ -150,6 +158,8 @@ class Reconciler:
                     plans.give_up.append(slot)
                 case SendRing():
                     plans.ring.append(slot)
+                case ReportLongRunning():
+                    plans.report.append(slot)
                 case DoNothing() | Wait():
                     pass
                 case _:

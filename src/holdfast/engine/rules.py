@@ -34,9 +34,15 @@ class Rules:
     overtaken_after: timedelta = timedelta(minutes=10)
     deadline: timedelta = timedelta(hours=6)
     ring_again: timedelta = timedelta(seconds=60)
+    long_running: timedelta = timedelta(minutes=30)  # zero: never report a long attempt
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     @property
     def renewal_timeout(self) -> timedelta:
         """How long a worker may work after its last renewal. It stops before the lease can end."""
         return self.lease - self.heartbeat / 2
+
+    @property
+    def report_after(self) -> timedelta:
+        """How long after a claim the reconciler must check whether to report it; at the latest at the deadline."""
+        return min(self.long_running, self.deadline) if self.long_running else self.deadline

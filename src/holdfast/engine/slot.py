@@ -84,6 +84,7 @@ class Slot(NamedTuple):
     total: int
     recipe: int | None  # recipe of the served result; None if the kind has no recipes
     usage: str | None  # of all attempts in this generation, as JSON members
+    reported_at: Moment | None  # when the present claim was reported as long-running
     base: str
     owner: str
 

@@ -29,6 +29,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "job.cancelled": "The job ended: a user cancelled it.",
     "job.deleted": "The job ended: its document or base was deleted.",
     "job.reprioritised": "A user changed the priority of the job; `data` has the old and the new one.",
+    "job.long_running": "Work on the job has been running for longer than `HOLDFAST_LONG_RUNNING`; it continues.",
     "index.ready": "An index of a document is built and searchable; `missing` is the number of chunks that it lacks.",
     "index.failed": "Building an index of a document failed for good; its previous version stays searchable.",
     "index.removed": "An index of a document was removed with its rows.",
@@ -194,7 +195,7 @@ def to_public_event(row: LoggedEvent) -> PublicEvent | None:
     if event.type.startswith("slot."):
         public = (*_REQUEST_FACTS, *_PUBLIC_FACTS) if type_ == "job.accepted" else _PUBLIC_FACTS
         facts = {name: facts[name] for name in public if name in facts}
-    of_slot = type_.partition(".")[0] in ("index", CARDS)
+    of_slot = type_ == "job.long_running" or type_.partition(".")[0] in ("index", CARDS)
     return PublicEvent(
         cursor=Cursor(row.xid, row.id),
         type=type_,

@@ -73,6 +73,7 @@ class Job:
     # By kind: state, missing, error; attempts; cpu_ms, peak_kb, ran_ms, waited_ms of all attempts; and for rows
     # written, kept, removed. Complete when the job has ended.
     results: dict[str, Any]
+    running_since: datetime | None = None  # when its oldest running work was claimed
     cost: LedgerSummary | None = None  # what it paid, and what answers saved that were used again
     progress: Progress | None = None
     waiting_for: list[Problem] = field(default_factory=list)
@@ -96,6 +97,7 @@ class QueueStats:
     oldest_queued: datetime | None
     paused: bool
     paused_bases: list[str]
+    long_running_seconds: int  # work that runs longer than this is reported; 0: never
 
 
 class LocalJobs(ValidatedOperations):
@@ -111,12 +113,14 @@ class LocalJobs(ValidatedOperations):
         document: int | None = None,
         states: Collection[str] | None = None,
         requester: str | None = None,
+        longer_than: int | None = None,
         cursor: str | None = None,
         page: int = 1,
         size: int = 50,
     ) -> Page[Job]:
         """Return jobs: first active jobs in the order in which they will run, then ended jobs, newest first.
 
+        With `longer_than`, return only jobs whose work has been running for so many seconds, the longest first.
         `document` limits the list to one document of the base; a deleted document has no jobs.
         """
         target = self._authorization.find_base_or_all(base)
@@ -128,6 +132,7 @@ class LocalJobs(ValidatedOperations):
             requester=requester,
             states=frozenset(states) if states else None,
             owners=None if document is None else (str(document), f"{SOURCE_PREFIX}{document}"),
+            longer_than=None if longer_than is None else timedelta(seconds=longer_than),
         )
         found = self._store.list_jobs(filter_, cursor=cursor, page=page, size=size)
         jobs = [listed.job for listed in found.jobs]
@@ -276,6 +281,7 @@ def queue_to_schema(overview: QueueOverview, names: Mapping[str, str]) -> QueueS
         oldest_queued=as_datetime(overview.oldest_queued),
         paused=any(pause.base == "" for pause in overview.pauses),
         paused_bases=[names[pause.base] for pause in overview.pauses if pause.base in names],
+        long_running_seconds=int(overview.long_running.total_seconds()),
     )
 
 
@@ -306,6 +312,7 @@ def _job_to_schema(listed: ListedJob, base: str, name: str, cost: LedgerSummary 
         created_at=as_datetime(job.created_at),
         finished_at=as_datetime(job.finished_at),
         results={kind: dict(result) for kind, result in job.results.items()},
+        running_since=as_datetime(listed.running_since),
         cost=cost,
         progress=progress,
         bulk=None if operation is None else _bulk_to_schema(operation),

@@ -229,6 +229,8 @@ ROUTES: Mapping[str, Sequence[Route]] = {
             _param("document", int | None, None, ge=1, lt=2**63, description="Only of this document; needs `base`."),
             _param("state", list[str] | None, None, description="`queued`, `indexing`, `deleting`, or an outcome."),
             _param("requester", str | None, None, max_length=200, description="Only of this requester."),
+            _param("longer_than", int | None, None, ge=0, lt=2**31, description="Only jobs whose work has been running "
+                   "for so many seconds, the longest first."),
             *_pages(10_000),
         ), arguments={"state": "states", "page_size": "size"}),
         Route("get_job", "GET /jobs/{job}", "jobs.get", s.Job, by_hand=True),

@@ -181,6 +181,7 @@ class JobFilter:
     requester: str | None = None
     states: frozenset[str] | None = None  # queued, indexing, deleting, and every Outcome
     owners: tuple[str, ...] | None = None  # names in the base; deleted owners have no jobs in the list
+    longer_than: timedelta | None = None  # only jobs with a claim older than this, the oldest first
 
 
 ALL_JOBS = JobFilter()
@@ -193,11 +194,15 @@ class ListedJob:
     job: Job
     state: str
     progress: Progress | None = None  # of its running slot
+    running_since: Moment | None = None  # the oldest claim of its running slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """A page of jobs: active jobs in the order of the queue, then ended jobs, newest first."""
+    """A page of jobs: active jobs in the order of the queue, then ended jobs, newest first.
+
+    With `longer_than`, only running jobs, the longest-running first.
+    """
 
     jobs: Sequence[ListedJob]
     cursor: str | None  # of the next page; None on the last page
@@ -216,6 +221,7 @@ class QueueOverview:
     ended: Mapping[str, int]  # jobs that ended within the window, by outcome
     oldest_queued: Moment | None  # when the slot that has waited longest was queued
     pauses: Sequence[Pause]  # active pauses
+    long_running: timedelta  # work that runs longer is reported; zero: never
 
     @property
     def per_hour(self) -> float:
@@ -331,6 +337,10 @@ class Store(Protocol):
 
     def give_up(self, slots: Sequence[Slot]) -> list[Slot]:
         """Fail slots without attempts left, unless they changed since they were read. Return those that failed."""
+        ...
+
+    def report_long_running(self, slots: Sequence[Slot]) -> list[Slot]:
+        """Write an event for slots that have been running for long, once for each claim. Return those reported."""
         ...
 
     def delete_old_history(self, keep: timedelta, limit: int) -> int:

@@ -105,7 +105,7 @@ class LeaseStore(StoreBase):
             anyway=int(anyway),
             schema=find_head(),
             lease=micros(rules.lease),
-            look=micros(min(rules.lease, rules.stall, rules.deadline)),
+            look=micros(min(rules.lease, rules.stall, rules.report_after)),
         )
         if not rows:
             _check_schema(tx)
@@ -133,6 +133,7 @@ class LeaseStore(StoreBase):
                     rows,
                     lease=micros(rules.lease),
                     stall=micros(rules.stall),
+                    report=micros(rules.report_after),
                     deadline=micros(rules.deadline),
                 )
             }

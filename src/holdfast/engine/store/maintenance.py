@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Moment, micros
+from holdfast.engine.effects import make_long_running_event
 from holdfast.engine.slot import Ring
 from holdfast.engine.states import Verb
 from holdfast.engine.store import statements as sql
@@ -12,7 +13,7 @@ from holdfast.engine.store.base import ReconcileBatch
 from holdfast.engine.store.leases import fail_dependents
 from holdfast.engine.store.metrics import MetricStore
 from holdfast.engine.store.rows import pauses_from_rows, slot_from_joined_row
-from holdfast.engine.store.transitions import Snapshot, fault_cells
+from holdfast.engine.store.transitions import Snapshot, fault_cells, record_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -94,6 +95,24 @@ class MaintenanceStore(MetricStore):
             return failed + fail_dependents(tx, snapshot, failed)
 
         return self._apply_guarded(slots, work)
+
+    def report_long_running(self, slots: Sequence[Slot]) -> list[Slot]:
+        rules = self.rules
+
+        def work(tx: Transaction) -> list[Slot]:
+            tx.lock_owners({slot.owner_id for slot in slots})
+            rows = tx.run(
+                sql.REPORT_LONG_RUNNING,
+                [_make_slot_cells(slot) for slot in slots],
+                stall=micros(rules.stall),
+                deadline=micros(rules.deadline),
+            )
+            reported = {row[0] for row in rows}
+            found = [slot for slot in slots if slot.id in reported]
+            record_events(tx, [make_long_running_event(slot) for slot in found])
+            return found
+
+        return self.database.write(work, durable=True)
 
     def delete_old_history(self, keep: timedelta, limit: int) -> int:
         self.roll_up()

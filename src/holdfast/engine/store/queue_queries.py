@@ -52,14 +52,14 @@ class QueueQueryStore(StoreBase):
         if not 1 <= size <= LARGEST_PAGE or not 0 <= offset < MAX_COUNT:
             raise BadRequest("bad_page", page=page, size=size, largest=LARGEST_PAGE, reach=MAX_COUNT)
         with self.database.reading() as tx:
-            query = _JobQuery(tx, filter_)
+            query = _JobQuery(tx, filter_) if filter_.longer_than is None else _RunningJobQuery(tx, filter_)
             active, ended = query.count(active=True), query.count(active=False)
             more = size + 1  # one more, to see whether there is another page
             jobs = query.read_at_offset(offset, more, active) if cursor is None else query.read_after(cursor, more)
             shown = _add_progress(tx, jobs[:size])
         return JobPage(
             jobs=shown,
-            cursor=_cursor(jobs[size - 1]) if len(jobs) > size else None,
+            cursor=query.cursor(shown[-1]) if len(jobs) > size else None,
             total=active + ended,
             total_is_exact=max(active, ended) < MAX_COUNT,
         )
@@ -90,6 +90,7 @@ class QueueQueryStore(StoreBase):
                 ended=dict(tx.run(queue.count_ended_by_outcome(scope), base=base, window=micros(window))),
                 oldest_queued=tx.run(queue.select_oldest_queued(scope), base=base, limit=OLDEST_JOBS)[0][0],
                 pauses=[pause for pause in pauses if pause.active],
+                long_running=self.rules.long_running,
             )
 
     def count_ended(self, base: str | None, since: Moment, width: timedelta) -> dict[tuple[Moment, str], int]:
@@ -187,7 +188,10 @@ class _JobQuery:
             owners=filter_.owners is not None,
         )
         self._owners = None if filter_.owners is None else [[make_storable(owner)] for owner in filter_.owners]
-        self._values = {"base": make_storable(filter_.base or ""), "requester": make_storable(filter_.requester or "")}
+        self._values: dict[str, Any] = {
+            "base": make_storable(filter_.base or ""),
+            "requester": make_storable(filter_.requester or ""),
+        }
 
     def count(self, *, active: bool) -> int:
         if not self._states[active]:
@@ -205,7 +209,7 @@ class _JobQuery:
 
     def read_after(self, cursor: str, limit: int) -> list[ListedJob]:
         """Read the jobs after a cursor."""
-        position = _parse_cursor(cursor)
+        position = _parse_cursor(cursor, "active", "ended")
         jobs = self._read_page(limit, active="priority" in position, **position)
         if len(jobs) < limit and "priority" in position:
             jobs += self._read_page(limit - len(jobs), active=False)
@@ -219,10 +223,42 @@ class _JobQuery:
         rows = self._tx.run(statement, self._owners, **self._values, **position, limit=limit, offset=offset)
         return [_listed_job_from_row(row) for row in rows]
 
+    def cursor(self, listed: ListedJob) -> str:
+        """Name the position of a job in the list."""
+        return _cursor(listed)
+
     def _narrow_filters(self, *, active: bool) -> queue.StatementFilters:
         """Filter by state only if some states are excluded."""
         every = ACTIVE_JOB_STATES if active else ENDED_JOB_STATES
         return self._scope if self._states[active] == every else self._scope._replace(states=self._states[active])
+
+
+class _RunningJobQuery(_JobQuery):
+    """The queries for jobs whose work has been running for long. Ended jobs are not in the list."""
+
+    def __init__(self, tx: Transaction, filter_: JobFilter) -> None:
+        super().__init__(tx, filter_)
+        self._values["longer_than"] = micros(filter_.longer_than or timedelta())
+
+    def count(self, *, active: bool) -> int:
+        if not active or not self._states[True]:
+            return 0
+        statement = queue.count_running_jobs(self._narrow_filters(active=True))
+        count: int = self._tx.run(statement, self._owners, **self._values, limit=MAX_COUNT)[0][0]
+        return count
+
+    def cursor(self, listed: ListedJob) -> str:
+        return f"running/{listed.running_since}/{listed.job.id}"
+
+    def _read_page(self, limit: int, *, active: bool, offset: int = 0, **position: Any) -> list[ListedJob]:
+        if not active or not self._states[True]:
+            return []
+        statement = queue.select_running_jobs(self._narrow_filters(active=True), after=bool(position))
+        rows = self._tx.run(statement, self._owners, **self._values, **position, limit=limit, offset=offset)
+        return [_listed_job_from_row(row) for row in rows]
+
+    def read_after(self, cursor: str, limit: int) -> list[ListedJob]:
+        return self._read_page(limit, active=True, **_parse_cursor(cursor, "running"))
 
 
 def _count_by_state(jobs: int, queued: int, indexing: int, deleting: int) -> dict[str, int]:
@@ -248,9 +284,11 @@ def _add_progress(tx: Transaction, listed: Sequence[ListedJob]) -> list[ListedJo
     """Add the progress of running jobs, with one statement for all."""
     owners = [[item.job.owner_id] for item in listed if item.job.outcome is None]
     working: dict[str, Progress] = {}
-    for job, stage, step, steps, done, total in tx.run(queue.SELECT_PROGRESS, owners):
+    since: dict[str, Moment] = {}
+    for job, claimed_at, stage, step, steps, done, total in tx.run(queue.SELECT_PROGRESS, owners):
         working.setdefault(job, Progress(stage=stage, step=step, steps=steps, done=done, total=total))
-    return [replace(item, progress=working.get(item.job.id)) for item in listed]
+        since[job] = min(claimed_at, since.get(job, claimed_at))
+    return [replace(item, progress=working.get(item.job.id), running_since=since.get(item.job.id)) for item in listed]
 
 
 def _cursor(listed: ListedJob) -> str:
@@ -261,13 +299,14 @@ def _cursor(listed: ListedJob) -> str:
     return f"ended/{job.finished_at}/{job.id}"
 
 
-def _parse_cursor(cursor: str) -> dict[str, Any]:
+def _parse_cursor(cursor: str, *kinds: str) -> dict[str, Any]:
+    """Parse a cursor of one of these kinds of lists."""
     try:
         kind, _, rest = cursor.partition("/")
-        if kind == "active":
+        if kind == "active" and kind in kinds:
             priority, at, id_ = rest.split("/", 2)
             return {"priority": _number(priority), "at": _number(at), "id": make_storable(id_)}
-        if kind == "ended":
+        if kind in kinds:
             at, id_ = rest.split("/", 1)
             return {"at": _number(at), "id": make_storable(id_)}
     except ValueError:

@@ -242,6 +242,38 @@ def select_active_jobs(scope: StatementFilters, *, after: bool) -> Any:
     return read.where(*conditions).order_by(*_queue_order).limit(LIMIT).offset(int_param("offset"))
 
 
+# A slot with a holder is claimed, and an index covers slots with a holder. After a new request, the old holder may
+# remain for a while, but its claim is not one of the new request.
+_claims = (
+    select(slots.c.job, func.min(slots.c.claimed_at).label("since"))
+    .where(slots.c.holder.is_not(None), slots.c.claimed_at <= NOW - int_param("longer_than"))
+    .group_by(slots.c.job)
+    .subquery("claims")
+)
+
+
+def _make_running_conditions(scope: StatementFilters) -> list[Condition]:
+    return [_active, *scope.conditions(jobs, _state)]
+
+
+@cache
+def select_running_jobs(scope: StatementFilters, *, after: bool) -> Any:
+    """Select active jobs with an old claim, the oldest claim first. With `after`, continue after a cursor."""
+    conditions = _make_running_conditions(scope)
+    if after:
+        conditions.append(_sorts_after((_claims.c.since, int_param("at")), (jobs.c.id, text_param("id"))))
+    read = _listed.select_from(_with_owner.join(_claims, _claims.c.job == jobs.c.id)).where(*conditions)
+    return read.order_by(_claims.c.since, jobs.c.id).limit(LIMIT).offset(int_param("offset"))
+
+
+@cache
+def count_running_jobs(scope: StatementFilters) -> Any:
+    """Count active jobs with an old claim, up to the limit."""
+    found = _with_owner.join(_claims, _claims.c.job == jobs.c.id)
+    some = select(jobs.c.id).select_from(found).where(*_make_running_conditions(scope)).limit(LIMIT)
+    return select(func.count()).select_from(some.subquery())
+
+
 @cache
 def select_ended_jobs(scope: StatementFilters, *, after: bool) -> Any:
     """Select ended jobs, newest first. With `after`, continue after a cursor."""
@@ -330,7 +362,7 @@ DELETE_SILENT_WORKERS = delete(workers).where(workers.c.seen_at <= NOW - int_par
 COUNT_WORKERS = select(func.count()).where(workers.c.seen_at > NOW - int_param("silence"))
 _row = batch(owner_id=int)
 SELECT_PROGRESS = (
-    select(slots.c.job, slots.c.stage, slots.c.step, slots.c.steps, slots.c.done, slots.c.total)
+    select(slots.c.job, slots.c.claimed_at, slots.c.stage, slots.c.step, slots.c.steps, slots.c.done, slots.c.total)
     .select_from(slots.join(_row, slots.c.owner_id == _row.c.owner_id))
     .where(is_one_of(slots.c.state, (SlotState.RUNNING, SlotState.DELETING)), slots.c.holder.is_not(None))
     .order_by(slots.c.id)

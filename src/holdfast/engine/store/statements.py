@@ -84,6 +84,7 @@ NEW_GENERATION: dict[str, Any] = {
     "done": 0,
     "total": 0,
     "usage": None,
+    "reported_at": None,
 }
 
 # Columns of a batch: the values that a worker got with its claim, or that the reconciler has read.
@@ -176,6 +177,7 @@ CLAIM_SLOTS = (
         due_at=NOW + int_param("look"),
         claimed_at=NOW,
         progress_at=NOW,
+        reported_at=None,
         rung_at=None,
         attempts=slots.c.attempts + 1,
     )
@@ -199,7 +201,10 @@ EXTEND_LEASES = (
     .values(
         until=NOW + int_param("lease"),
         due_at=least(
-            NOW + int_param("lease"), _progress_at + int_param("stall"), slots.c.claimed_at + int_param("deadline")
+            NOW + int_param("lease"),
+            _progress_at + int_param("stall"),
+            slots.c.claimed_at
+            + case((slots.c.reported_at.is_(None), int_param("report")), else_=int_param("deadline")),
         ),
         progress_at=_progress_at,
         stage=case((_behind, slots.c.stage), else_=_row.c.stage),
@@ -506,6 +511,19 @@ EXPIRE_LEASES = (
         **NO_LEASE,
     )
     .where(unchanged_since_read(_row))
+    .returning(*slots.c)
+)
+
+_row = batch(**SLOT_READ_COLUMNS)
+REPORT_LONG_RUNNING = (
+    update(slots)
+    .values(
+        reported_at=NOW,
+        due_at=least(
+            slots.c.until, slots.c.progress_at + int_param("stall"), slots.c.claimed_at + int_param("deadline")
+        ),
+    )
+    .where(unchanged_since_read(_row), slots.c.reported_at.is_(None))
     .returning(*slots.c)
 )
 

@@ -80,6 +80,7 @@ slots = Table(
     Column("total", BigInteger, nullable=False, server_default="0"),
     Column("recipe", IdType),  # of the served result
     Column("usage", Text),  # of all attempts in this generation: members of a JSON object
+    Column("reported_at", BigInteger),  # when the present claim was reported as long-running
     UniqueConstraint("owner_id", "kind"),
     CheckConstraint("0 <= built AND built <= wanted", name="generations"),
     CheckConstraint(make_in_condition("state", SlotState), name="state"),

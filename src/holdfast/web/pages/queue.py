@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 router = APIRouter()
 
 PAGE_SIZE = 50
+LONG_RUNNING_SHOWN = 10  # jobs, the longest-running first
 PRIORITIES = range(10)
 STATE_FILTERS = (
     Status.INDEXING,
@@ -50,11 +51,14 @@ def queue_page(
     )
     jobs = replace(found, items=[_add_waiting_reasons(service, one) for one in found.items])
     queue = service.jobs.overview(shown_base)
+    limit = queue.long_running_seconds
+    long_running = service.jobs.list(shown_base, longer_than=limit, size=LONG_RUNNING_SHOWN).items if limit else []
     asked = {"base": shown_base or "", "state": state, "page": page, "size": PAGE_SIZE, "cursor": cursor}
     return context.render(
         "queue.html",
         found=jobs,
         queue=queue,
+        long_running=long_running,
         blank=BLANK_JOB,
         chips=STATE_FILTERS,
         priorities=PRIORITIES,

@@ -19,11 +19,11 @@ interface Doc extends DocumentStatus {
 interface JobResult { state: string; missing: number; error?: string; attempts?: number; cpu_ms?: number; peak_kb?: number; written?: number; kept?: number; removed?: number }
 interface Job {
   id: string; base: string; document: number | null; name: string; subject: string; operation: string; cause: string; requester: string; priority: number;
-  state: string; outcome: string | null; generation: number; created_at: string; finished_at: string | null;
+  state: string; outcome: string | null; generation: number; created_at: string; finished_at: string | null; running_since: string | null;
   results: Record<string, JobResult>; cost: { spent: UsageTotal; saved: UsageTotal } | null; progress: Progress | null; waiting_for: Problem[];
   bulk: { action: string; found: number; done: number; total: number; answers: Record<string, number> } | null;
 }
-interface QueueStats { active: Record<string, number>; active_is_exact: boolean; ended: Record<string, number>; paused: boolean; paused_bases: string[] }
+interface QueueStats { active: Record<string, number>; active_is_exact: boolean; ended: Record<string, number>; paused: boolean; paused_bases: string[]; long_running_seconds: number }
 interface Delivery {
   id: number; webhook: number; event: string; message: string; type: string; state: string; attempts: number; status: number | null; reason: string | null;
   created_at: string; tried_at: string | null; next_at: string | null; ended_at: string | null;

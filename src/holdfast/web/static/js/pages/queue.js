@@ -3,10 +3,10 @@
 import { encodeQuery, get, latest, post } from "../api.js";
 import { askConfirmation, showNotice, tryOrNotify } from "../dialog.js";
 import { byId, el, field, icon, pageData, setText } from "../html.js";
-import { explainReply, formatNumber, t } from "../i18n.js";
+import { explainReply, formatNumber, localise, t, translationOr } from "../i18n.js";
 import { openJobDialog } from "../job-dialog.js";
 import { PriorityControl } from "../job-priority.js";
-import { JobRows } from "../job-rows.js";
+import { JobRows, jobTitle } from "../job-rows.js";
 import { onPageChange, paintPager } from "../pager.js";
 import { askToPause, resume } from "../pause.js";
 import { latestProgress } from "../status.js";
@@ -36,7 +36,20 @@ async function load() {
   showJobs(page.items);
   paintPager(asked, page);
   paintQueue();
+  loadLongRunning(queue.long_running_seconds);
   loadWaitingReasons();
+}
+
+const LONG_RUNNING_SHOWN = 10;
+
+/** Load and paint the jobs that have been running for long. @param {number} limit seconds; 0: none are shown */
+async function loadLongRunning(limit) {
+  /** @type {Page<Job> | null} */
+  const found = limit ? await get("/jobs", { base, longer_than: limit, page_size: LONG_RUNNING_SHOWN }).catch(() => null) : null;
+  const panel = byId("long");
+  panel.hidden = !found?.items.length;
+  field(panel, "jobs")?.replaceChildren(...(found?.items ?? []).map((job) => el("li", {}, el("a", { href: `#job-${job.id}` }, jobTitle(job)), " ", el("span", { class: "small dim" }, job.progress ? translationOr(`stage.${job.progress.stage}`, job.progress.stage) : ""), " ", el("time", { datetime: job.running_since }))));
+  localise(panel);
 }
 
 /** Show jobs. A job with a requested priority already appears in its new group. @param {Job[]} jobs */
