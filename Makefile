@@ -10,7 +10,7 @@ TYPESCRIPT := 7.0.2
 
 unexport PYTHONDONTWRITEBYTECODE # dozens of processes would each compile the same modules again
 
-.PHONY: help setup serve test proof check scripts browser broker pooler units screenshots bench eval read sim mutants constraints clean
+.PHONY: help setup serve test proof check scripts browser broker pooler units monitor screenshots bench eval read sim mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,10 +37,10 @@ endef
 serve: $(SERVABLE) ## Serve the page and the API, with workers, on this machine: make serve PORT=7340
 	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) exec $(BIN)/holdfast serve
 
-test: setup scripts browser broker pooler units ## Before a commit: check, simulate 300 runs, test everything once
+test: setup scripts browser broker pooler units monitor ## Before a commit: check, simulate 300 runs, test everything once
 	@$(FRESH) before-commit
 
-proof: setup browser broker pooler units ## After make test: simulate 2,000 runs, test on every database, with every server and browser size
+proof: setup browser broker pooler units monitor ## After make test: simulate 2,000 runs, test on every database, with every server and browser size
 	@$(FRESH) rest-of-the-proof
 
 # Both run with an empty temporary folder and HOME. Every test is in one of the two: tests/support/selection.py decides.
@@ -94,6 +94,12 @@ units: setup ## Unpack Debian's systemd for the tests, where it is missing and t
 	  echo "Unpacking systemd for the tests."; \
 	  $(BIN)/python -m tests.support.systemd_package $(VENV)/systemd > /dev/null 2>&1 || \
 	  echo "systemd could not be downloaded here: its tests are left out, and with CI=true they fail."; }
+
+monitor: setup ## Unpack Debian's Prometheus for the tests, where it is missing and that is possible
+	@test -d $(VENV)/prometheus || { \
+	  echo "Unpacking Prometheus for the tests."; \
+	  $(BIN)/python -m tests.support.prometheus_package $(VENV)/prometheus > /dev/null 2>&1 || \
+	  echo "Prometheus could not be downloaded here: its tests are left out, and with CI=true they fail."; }
 
 screenshots: setup browser ## Photograph every page, light and dark, wide and narrow, for the README
 	$(BIN)/python -m tests.web.screenshots $(or $(LOCALE),en-GB) $(TO)

@@ -6,7 +6,7 @@ import json
 import sys
 from statistics import median
 
-from bench import bulk, deleting, indexing, machines, scale, searching, serving, starting, syncing, writes
+from bench import bulk, deleting, indexing, machines, metrics, scale, searching, serving, starting, syncing, writes
 from bench.crowd import PROCESSES, THREADS, measure_crowd
 from bench.floor import measure_floor
 from bench.ours import measure_batches, measure_one_by_one
@@ -79,6 +79,7 @@ def main() -> int:
     started = starting.report(goals)
     scaled = scale.report(goals)
     written = writes.report(goals)
+    scraped = metrics.report(goals)
 
     for goal, reached in goals.items():
         print(f"  {'reached' if reached else 'MISSED '}  {goal}")
@@ -101,6 +102,7 @@ def main() -> int:
                 "starting": started,
                 "scale": scaled,
                 "writes": written,
+                "metrics": scraped,
                 "reached": sum(goals.values()),
                 "goals": len(goals),
             }

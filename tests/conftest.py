@@ -28,6 +28,7 @@ from tests.support.servers import (
     ServerError,
     Valkey,
     pgbouncer_folder,
+    prometheus_folder,
     rabbitmq_folder,
     systemd_folder,
 )
@@ -129,6 +130,13 @@ def systemd() -> Path:
     """The folder with Debian's systemd, of which the tests use `systemd-analyze`."""
     _require_unpacked(systemd_folder)
     return systemd_folder()
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> Path:
+    """The folder with Debian's Prometheus and promtool."""
+    _require_unpacked(prometheus_folder)
+    return prometheus_folder()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/guard.md").read_text()
-DECLARED, ASKED, LOOKED, ROWS, OUTSIDE, TOLD, _LOCKED = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+DECLARED, ASKED, LOOKED, ROWS, OUTSIDE, TOLD, _LOCKED, _METRICS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 (SAID,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
 PLACE = "postgresql+psycopg://app@db/app"
 

