@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from holdfast.indexes.graph.graph_view import GraphViewQueries
     from holdfast.indexes.index_slot import ChunkIndexer
     from holdfast.indexes.registry import IndexRegistry
+    from holdfast.indexes.sizes import IndexRowCounter
     from holdfast.llm.base import UnmeteredProvider
     from holdfast.llm.circuit_breaker import CircuitBreaker
     from holdfast.llm.paid_cache import PaidAnswerCache
@@ -354,7 +355,8 @@ class Library:
         with importing_extra("metrics"):
             from holdfast.metrics import Exposition, SlotCollector
 
-        return Exposition(SlotCollector(self.store, (self._sample_erasures, self._budgets.sample, *sources)))
+        own = (self._sample_erasures, self._sample_index_rows, self._budgets.sample)
+        return Exposition(SlotCollector(self.store, (*own, *sources)))
 
     @cached_property
     def _budgets(self) -> BudgetGauges:
@@ -378,6 +380,11 @@ class Library:
             needs_key=lambda: settings.needs_key or self.keys.any_created(),
             find_caller=find_caller,
         )
+
+    def _sample_index_rows(self) -> list[Sample]:
+        from holdfast.metrics import sample_index_rows
+
+        return sample_index_rows(self.store, self.catalog)
 
     def _sample_erasures(self) -> Iterator[Sample]:
         from holdfast.metrics import Sample
@@ -451,6 +458,12 @@ class Library:
 
         return DeliveryOutbox(self.store.database, self.event_log, self.webhook_cipher)
 
+    @cached_property
+    def _row_counter(self) -> IndexRowCounter:
+        from holdfast.indexes.sizes import IndexRowCounter
+
+        return IndexRowCounter(self.store, self.catalog, self.indexes, self._clock)
+
     def sweep(self, limit: int) -> int:
         """Run the periodic clean-up once."""
         from holdfast.bases.cleanup import Cleanup
@@ -458,6 +471,7 @@ class Library:
         return Cleanup(
             store=self.store,
             indexes=self.indexes,
+            row_counter=self._row_counter,
             bases=self.bases,
             archives=self.archives,
             remover=self.remover,

@@ -12,11 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.catalog.repository import BaseSettings
 from holdfast.engine.store.metric_statements import ADD_TOTALS
+from holdfast.engine.totals import Total
 from holdfast.errors import StoreError
 from holdfast.guard import Guard
 from holdfast.health import answering_health
+from holdfast.indexes import sizes
 from holdfast.llm.paid_cache import Charge
 from holdfast.metrics import MetricsEndpoint, Sample, budgets
+from holdfast.metrics import index_rows as index_rows_module
 from holdfast.settings import Settings
 from holdfast.wiring import sample_queues
 from tests.support.harness import Rig
@@ -168,3 +171,59 @@ def test_counters_of_a_kind_are_zero_before_their_first_increase(rig: Rig) -> No
     found = parse(rig.library.metrics().render().body.decode())
     assert found["holdfast_claims_total", "content"] == found["holdfast_lease_losses_total", "content"] == 0.0
     assert found["holdfast_failures_total", "other", "content"] == 0.0
+
+
+def index_rows(rig: Rig) -> dict[tuple[str, str], float]:
+    found = parse(rig.library.metrics().render().body.decode())
+    return {(key[1], key[2]): value for key, value in found.items() if key[0] == "holdfast_index_rows"}
+
+
+def test_the_rows_of_indexes_are_counted_in_the_background_by_base_and_kind(rig: Rig) -> None:
+    rig.index("whales.md", TEXT)
+    assert index_rows(rig) == {}
+    rig.library.sweep(100)
+    assert index_rows(rig) == {("shelf", "fulltext"): 1.0}
+    rig.index("stones.md", "# Stones\n\nGranite is hard.\n")
+    rig.delete("whales.md")
+    rig.work()
+    rig.index("sand.md", "# Sand\n\nSand is fine.\n")
+    rig.library.sweep(100)
+    assert index_rows(rig) == {("shelf", "fulltext"): 2.0}
+
+
+class Ticking:
+    """A clock on which every batch takes as long as a step may."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += sizes.STEP_SECONDS
+        return self.now
+
+
+def test_a_long_count_continues_in_the_next_clean_up_and_keeps_the_last_result(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        rig.index(f"note-{number}.md", f"Note {number}.")
+    monkeypatch.setattr(sizes, "LARGEST_BATCH", 1)
+    counter = rig.library._row_counter
+    monkeypatch.setattr(counter, "_clock", Ticking())
+    counter.step()
+    assert index_rows(rig) == {}
+    while not index_rows(rig):
+        counter.step()
+    assert index_rows(rig) == {("shelf", "fulltext"): 4.0}
+    rig.index("note-4.md", "Note 4.")
+    counter.step()
+    assert index_rows(rig) == {("shelf", "fulltext"): 4.0}
+
+
+def test_small_bases_are_shown_together(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_rows_module, "MAX_BASES", 1)
+    bases = [rig.library.catalog.create_base(name, BaseSettings()) for name in ("large", "small", "other")]
+    rows = {Total("index_rows", "vector", base.key): 10.0 - place for place, base in enumerate(bases)}
+    rig.store.replace_totals("index_rows", rows | {Total("index_rows", "vector", "999"): 50.0})
+    assert index_rows(rig) == {("large", "vector"): 10.0, ("other", "vector"): 17.0}
+    rig.store.replace_totals("index_rows", {})
+    assert index_rows(rig) == {}

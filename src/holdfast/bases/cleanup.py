@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.catalog import Eraser, OrphanBlobCollector
     from holdfast.documents import DocumentOperations, DocumentRemover
     from holdfast.engine.store import SqlStore
-    from holdfast.indexes import IndexRegistry
+    from holdfast.indexes import IndexRegistry, IndexRowCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,7 @@ class Cleanup:
 
     store: SqlStore
     indexes: IndexRegistry
+    row_counter: IndexRowCounter
     bases: Bases
     archives: Archives
     remover: DocumentRemover
@@ -43,6 +44,7 @@ class Cleanup:
         raised at the end.
         """
         self.indexes.maintain(limit)
+        self.row_counter.step()
         removed, failed = 0, []
         collectors: list[Callable[[int], int]] = [
             self.indexes.garbage_collector().collect,

@@ -4,6 +4,7 @@ from .catalogue import METRICS, Metric, MetricType, Sample
 from .collector import SlotCollector
 from .endpoint import MetricsAnswer, MetricsEndpoint
 from .exposition import Exposition, RenderedMetrics
+from .index_rows import sample_index_rows
 
 __all__ = [
     "METRICS",
@@ -17,4 +18,5 @@ __all__ = [
     "Sample",
     "SlotCollector",
     "has_metrics_token",
+    "sample_index_rows",
 ]

@@ -66,6 +66,7 @@ METRICS = (
     _gauge("pending_erasures"),
     _gauge("queue_messages", "kind"),
     _gauge("event_streams"),
+    _gauge("index_rows", "base", "kind"),
     _gauge("budget_tokens", "base"),
     _gauge("spent_tokens", "base"),
     _counter("claims", "kind"),

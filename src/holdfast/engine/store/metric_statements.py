@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Integer, delete, func, insert, literal_column, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from holdfast.db import LIMIT, NOW, OLDEST_RUNNING_XID, batch, for_each, int_param, text_literal
+from holdfast.db import LIMIT, NOW, OLDEST_RUNNING_XID, batch, for_each, int_param, text_literal, text_param
 from holdfast.engine.states import SlotState
 from holdfast.engine.store.tables import (
     LOWEST_PRIORITY,
@@ -45,6 +45,8 @@ ADD_TOTALS = _added.on_conflict_do_update(
     set_={"value": metric_totals.c.value + _added.excluded.value},
 )
 SELECT_TOTALS = select(metric_totals)
+SELECT_TOTALS_OF = SELECT_TOTALS.where(metric_totals.c.name == text_param("name"))
+DELETE_TOTALS_OF = delete(metric_totals).where(metric_totals.c.name == text_param("name"))
 SELECT_SLOT_TOTALS = SELECT_TOTALS.where(
     metric_totals.c.name == text_literal(SLOTS), metric_totals.c.value != literal_column("0")
 )

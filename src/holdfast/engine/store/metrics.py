@@ -73,6 +73,21 @@ class MetricStore(StoreBase):
                 workers=tx.run(queue.COUNT_WORKERS, silence=micros(self.rules.lease))[0][0],
             )
 
+    def read_totals(self, name: str) -> dict[Total, float]:
+        """Read the totals of one name, without what is not rolled up yet."""
+        return {Total(*key): value for *key, value in self._read(sql.SELECT_TOTALS_OF, name=name)}
+
+    def replace_totals(self, name: str, totals: Mapping[Total, float]) -> None:
+        """Write totals that were counted, in place of the stored ones of this name."""
+        if self.read_totals(name) == totals:
+            return
+
+        def work(tx: Transaction) -> None:
+            tx.run(sql.DELETE_TOTALS_OF, name=name)
+            tx.run(sql.ADD_TOTALS, _make_rows(totals, ()))
+
+        self.database.write(work, durable=False)
+
     def find_wrong_slot_totals(self, batch: int = LARGEST_BATCH) -> dict[Total, tuple[float, int]]:
         """Return the totals of slots that differ from the slots: the number that is missing, and the true number.
 
