@@ -4,7 +4,8 @@ HoldfastError
 ├── BadSettings             the settings are invalid
 │   └── MissingExtra        a required package is not installed; names the extra that installs it
 ├── BadRequest              the request is invalid
-│   └── BadArchive          the file is not a valid archive of a base
+│   ├── BadArchive          the file is not a valid archive of a base
+│   └── BadBackup           the folder is not a complete backup
 ├── NotFound                the named thing does not exist
 │   └── UnknownOwner, UnknownSlot, UnknownJob, UnknownBase, UnknownItem, UnknownKey, UnknownWebhook, UnknownDelivery,
 │       UnknownEntity
@@ -122,6 +123,10 @@ class BadRequest(HoldfastError):
 
 class BadArchive(BadRequest):
     """The file is not an archive of a base, is incomplete, or has unexpected contents; nothing of it is kept."""
+
+
+class BadBackup(BadRequest):
+    """The folder is not a backup, is incomplete or damaged, or cannot be used; nothing was restored."""
 
 
 class NotFound(HoldfastError):

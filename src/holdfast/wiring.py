@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.bases.probe import ProviderTester
     from holdfast.blobs.base import BlobStore
     from holdfast.catalog.erasure import Eraser
+    from holdfast.catalog.file_holds import FileHolds
     from holdfast.catalog.file_records import FileRecords
     from holdfast.catalog.orphan_blobs import OrphanBlobCollector
     from holdfast.catalog.repository import Catalog
@@ -164,10 +165,20 @@ class Library:
     @cached_property
     def blobs(self) -> BlobStore:
         from holdfast.blobs.base import BlobLocation, open_blob_store
+        from holdfast.catalog.file_holds import make_holdable
 
         settings = self._settings
         own = (Path(settings.home).absolute(), *exclude_own_files(settings).own_files)
-        return open_blob_store(BlobLocation(address=settings.data, own_paths=own, s3_endpoint=settings.s3_endpoint))
+        location = BlobLocation(address=settings.data, own_paths=own, s3_endpoint=settings.s3_endpoint)
+        return make_holdable(open_blob_store(location), self.file_holds)
+
+    @cached_property
+    def file_holds(self) -> FileHolds:
+        """Keeps files from being removed during a backup."""
+        from holdfast.catalog.file_holds import FileHolds
+        from holdfast.engine.liveness import known_dead, make_holder_name
+
+        return FileHolds(self.store.database, make_holder_name(), known_dead)
 
     @cached_property
     def file_records(self) -> FileRecords:
@@ -528,16 +539,26 @@ class Library:
         )
 
 
-def open_installation(settings: Settings, address: str, data: str) -> Installation:
+def open_installation(settings: Settings, address: str, data: str, clock: Clock | None = None) -> Installation:
     """Open a database and its files to copy them. The database is neither created nor upgraded."""
     from holdfast.engine.store.factory import new_job_id, open_database
     from holdfast.engine.store.sql_store import SqlStore
     from holdfast.moving.installation import Installation
 
     own = replace(settings, database=address, data=data)
-    database = open_database(address, SystemClock(), settings.connections)
+    database = open_database(address, clock or SystemClock(), settings.connections)
     store = SqlStore(database, settings.rules, new_job_id)
-    return Installation(address=address, data=data, library=Library(store, own))
+    return Installation(address=address, data=data, library=Library(store, own, clock=clock))
+
+
+@contextmanager
+def opening_installation(settings: Settings) -> Iterator[Installation]:
+    """Open the configured database and files for a backup or a restore."""
+    installation = open_installation(settings, settings.database, settings.data)
+    try:
+        yield installation
+    finally:
+        installation.database.close()
 
 
 @contextmanager

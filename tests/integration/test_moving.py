@@ -29,19 +29,20 @@ from tests.integration.test_archives import ABOUT, reply
 from tests.support.harness import Rig
 from tests.support.paid_provider import PaidProvider
 from tests.support.schema import metadata
-from tests.support.stores import open_test_store
+from tests.support.stores import follow_clock, open_test_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from holdfast.moving.installation import Installation
     from holdfast.moving.target import Report
     from tests.support.clock import FakeClock
     from tests.support.databases import Databases
     from tests.support.object_storage import ObjectStorage
 
 ALL = {"indexes": ("vector", "fulltext", "graph", "questions"), "chunk_size": 64, "chunk_overlap": 8}
-PLAIN = {"indexes": ("fulltext",)}
+PLAIN: dict[str, Any] = {"indexes": ("fulltext",)}
 QUERIES = ("krill of part 3", "granite", "crustacean in part 7", "an old note")
 WAYS = pytest.mark.parametrize(
     ("kind", "other"),
@@ -109,16 +110,35 @@ class Desk:
         report: Report = lambda *_: None,
     ) -> Move:
         own = settings or self.settings
-        ends = open_installation(own, source, own.data), open_installation(own, target, files or own.data)
-        for end in ends:
-            self.closing.callback(end.database.close)
+        ends = (self.open_end(source, settings=own), self.open_end(target, files, settings=own))
         return Move(*ends, options, report)
+
+    def open_end(self, url: str, data: str | None = None, *, settings: Settings | None = None) -> Installation:
+        own = settings or self.settings
+        end = open_installation(own, url, data or own.data, self.clock)
+        self.closing.callback(end.database.close)
+        if end.database.engine.dialect.name == "postgresql":
+            follow_clock(end.library.store, self.clock)
+        return end
 
     def open(self, url: str, provider: OpenAIProvider | None = None, data: str | None = None) -> Library:
         own = replace(self.settings, database=url, data=data or self.settings.data)
         store = open_test_store(url, self.clock, ids=new_job_id)
         self.closing.callback(store.close)
         return Library(store, own, embedder=provider, speaker=provider, clock=self.clock)
+
+    def continue_work(self, library: Library) -> Rig:
+        """Return a rig on an existing library, after a worker has built what waits and collected the garbage."""
+        rig = Rig.__new__(Rig)
+        rig.clock, rig.store, rig.library = self.clock, library.store, library
+        (rig.base,) = library.catalog.bases()
+        rig.indexers = library.indexers()
+        rig.worker = rig.hire("worker")
+        rig.work()
+        while library.remover.continue_deletes():
+            rig.work()
+        rig.sweep()
+        return rig
 
 
 @pytest.fixture
@@ -222,11 +242,7 @@ def test_a_move_brings_everything_and_pays_for_nothing_again(
     slot = library.store.slot(base.key, library.items.find(base, "running.md").key, "content")
     assert (slot.state, slot.holder, slot.attempts) == (SlotState.QUEUED, None, attempts - 1)
 
-    work = Rig.__new__(Rig)
-    work.clock, work.store, work.library, work.base = desk.clock, library.store, library, base
-    work.indexers = library.indexers()
-    work.worker = work.hire("worker")
-    work.work()
+    work = desk.continue_work(library)
     work.put("1.md", ABOUT.format(1) + "\n\n## New\n\nOne new sentence.")
     work.work()
     work.sweep()

@@ -22,6 +22,7 @@ from .conditions import (
     slot_is_served,
 )
 from .erasure import Eraser, ErasureState, PendingErasure, note_removal
+from .file_holds import FileHolds, make_holdable
 from .file_records import FileRecords, UploadExpired, release_file_records
 from .orphan_blobs import OrphanBlobCollector, refuse_condemned
 from .repository import (
@@ -101,6 +102,7 @@ __all__ = [
     "ConfirmedChunk",
     "Eraser",
     "ErasureState",
+    "FileHolds",
     "FileRecords",
     "Item",
     "ItemKind",
@@ -128,6 +130,7 @@ __all__ = [
     "items",
     "list_entries",
     "lock_base",
+    "make_holdable",
     "mark_for_gc",
     "missing_chunks",
     "note_removal",

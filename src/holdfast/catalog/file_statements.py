@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, insert, literal_column, or_, select, update
+from sqlalchemy import delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.catalog.tables import bases, condemned, files, items
-from holdfast.db import NOW, batch, int_param, text_param
+from holdfast.db import NOW, batch, int_param, text_literal, text_param
 
 LOCK_ALL_BASES = select(bases.c.id).order_by(bases.c.id).with_for_update(key_share=True)
 _row = batch(name=str)
@@ -30,6 +30,17 @@ RENEW_FILES = (
     update(files)
     .values(due_at=NOW + int_param("lease"))
     .where(files.c.id.in_(select(_row.c.id)), _being_written_to)
+    .returning(files.c.id)
+)
+# A hold (see `file_holds`) is found by the start of its id.
+HOLD_PREFIX = "hold-"
+_is_hold = func.substr(files.c.id, 1, len(HOLD_PREFIX)) == text_literal(HOLD_PREFIX)
+SELECT_HOLDS = select(files.c.holder, files.c.due_at <= NOW).where(_is_hold, _being_written_to)
+_row = batch(id=str)
+RENEW_HOLDS = (
+    update(files)
+    .values(due_at=NOW + int_param("lease"))
+    .where(files.c.id.in_(select(_row.c.id)), _being_written_to, files.c.due_at > NOW)
     .returning(files.c.id)
 )
 _row = batch(id=str)

@@ -70,6 +70,8 @@ COMMANDS = {
     "queue": Entry("queue", MANAGE, "List jobs, and pause or resume the queue.", group=True),
     "export": Entry("archives", MANAGE, "Export a base with its documents to a file."),
     "import": Entry("archives", MANAGE, "Create a base from an exported file."),
+    "backup": Entry("moving", MANAGE, "Write a backup of the whole library, also while it is in use."),
+    "restore": Entry("moving", MANAGE, "Restore a backup into an empty database."),
     "move": Entry("moving", MANAGE, "Move the library to another database, and its files to another place."),
     "doctor": Entry("doctor", MANAGE, "Check the stored data for problems, and fix them with --fix."),
     "config": Entry("config", MANAGE, "Show the settings.", group=True),

@@ -1,19 +1,22 @@
-"""`move`: moves the library to another database, and its files to another place."""
+"""`move`, `backup` and `restore`: copy the whole library."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast import __version__
 from holdfast.cli.command import CommandContext, command
 from holdfast.cli.format import format_count
 from holdfast.cli.options import YesOption
 from holdfast.clock import Moment
 from holdfast.errors import BadRequest
+from holdfast.private_files import make_private_folder
 from holdfast.url_secrets import mask_secrets
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ REPORT_SECONDS = 2.0  # between two lines about the progress
 
 def declare(app: typer.Typer) -> None:
     command(app, "move")(move)
+    command(app, "backup")(backup)
+    command(app, "restore")(restore)
 
 
 def move(
@@ -83,6 +88,63 @@ def move(
         context.terminal.info(f"The target opens when you complete the move: {mask_secrets(again)}")
 
     context.print_result(done._asdict(), human)
+
+
+def backup(
+    context: CommandContext,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the backup.")],
+) -> None:
+    """Write a backup of the whole library, also while it is in use.
+
+    Database and files agree. The key that encrypts webhook secrets is not in the backup.
+
+    Example:
+        holdfast backup /backups/monday
+    """
+    from holdfast.moving import write_backup  # noqa: PLC0415 - loads SQLAlchemy
+    from holdfast.wiring import opening_installation  # noqa: PLC0415
+
+    with opening_installation(context.settings()) as installation:
+        done = write_backup(installation, folder, __version__, ProgressLines(context.terminal))
+
+    def human() -> None:
+        context.terminal.info(
+            f"Wrote {format_count(done.rows, 'row')} and {format_count(done.files, 'file')} to {folder}."
+        )
+        if done.missing_files:
+            context.terminal.warn(
+                f"{format_count(done.missing_files, 'document')} had no file before the backup. Find them with "
+                f"{context.format_command('doctor')}"
+            )
+
+    context.print_result(done._asdict(), human)
+
+
+def restore(
+    context: CommandContext,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder that `holdfast backup` wrote.")],
+) -> None:
+    """Restore a backup into an empty database.
+
+    The database and the place of files are those of the settings, of either kind. The whole backup is checked first.
+    An interrupted restore continues when you run the command again.
+
+    Example:
+        holdfast --home /srv/restored restore /backups/monday
+    """
+    from holdfast.moving import restore_backup  # noqa: PLC0415 - loads SQLAlchemy
+    from holdfast.wiring import opening_installation  # noqa: PLC0415
+
+    settings = context.settings()
+    make_private_folder(Path(settings.home))
+    with opening_installation(settings) as installation:
+        done = restore_backup(installation, folder, ProgressLines(context.terminal))
+    context.print_result(
+        done._asdict(),
+        lambda: context.terminal.info(
+            f"Restored and verified {format_count(done.rows, 'row')} and {format_count(done.files, 'file')}."
+        ),
+    )
 
 
 class ProgressLines:

@@ -35,7 +35,6 @@ def migrate(database: Database) -> None:
     database.prepare()
     with database.reading() as tx:
         version = read_version(tx.connection)
-        require_open(tx.connection, version)
     if version == find_head():
         return
     with database.writing(durable=True) as tx:

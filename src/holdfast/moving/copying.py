@@ -7,14 +7,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.db import closing
-from holdfast.db.migrate import find_head
-from holdfast.errors import StoreError
+from holdfast.db.migrate import find_head, migrate
+from holdfast.errors import StateConflict, StoreError
 from holdfast.moving.files import copy_files
 from holdfast.moving.tables import EVENTS, count_rows
 from holdfast.moving.target import Mark, RowTarget, marks, release_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from holdfast.blobs import BlobStore
     from holdfast.db import Transaction
@@ -67,6 +67,23 @@ class Copy:
             state = closing.read_move_state(tx.connection)
         return state if state is not None and state.role == closing.TARGET else None
 
+    def prepare(self, move: str | None) -> bool:
+        """Return whether this copy, named by `move`, has begun. Else create the tables of an empty target.
+
+        Raises an error if the target has rows, or is the target of another copy.
+        """
+        if self._target.exists():
+            with self._database.reading() as tx:
+                version, found = closing.read_version(tx.connection), closing.read_move_state(tx.connection)
+            if version == closing.ARRIVING:
+                if found is not None and found.move == move:
+                    return True
+                other = found.other if found is not None else ""
+                raise StateConflict("target_of_another_move", target=self._target.shown, source=other)
+        migrate(self._database)
+        self._target.require_empty()
+        return False
+
     def begin(self, state: MoveState) -> None:
         """Close the empty target, unless this copy has done so."""
         if self.read_state() is not None:
@@ -100,11 +117,16 @@ class Copy:
         rows = sum(self._writer.read_mark(part.name).rows for part in self._source.tables())
         return CopyResult(rows, self._writer.read_mark(FILES).rows)
 
-    def verify(self, *, deep: bool, known: ListFindings = lambda **_: []) -> None:
-        """Let the doctor check the target. What it also finds in the source is no error of the copy."""
+    def verify(
+        self, *, deep: bool, known: ListFindings = lambda **_: [], allowed: Collection[str] = frozenset()
+    ) -> None:
+        """Let the doctor check the target. What it also finds in the source is no error of the copy.
+
+        `allowed` are the codes of findings that the source is known to have.
+        """
         if self.stage is Stage.VERIFIED:
             return
-        found = self._target.list_findings(deep=deep)
+        found = [one for one in self._target.list_findings(deep=deep) if one.code not in allowed]
         if found:
             before = {(one.code, one.where): one.count for one in known(deep=deep)}
             found = [one for one in found if one.count > before.get((one.code, one.where), 0)]

@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy.engine import make_url
 
+from holdfast.db import closing
+from holdfast.db.migrate import find_head
 from holdfast.errors import StoreError
 from holdfast.moving.tables import COUNTERS, EVENTS, copied_tables, count_rows
 from holdfast.url_secrets import mask_secrets
 
 if TYPE_CHECKING:
     from holdfast.blobs import BlobStore
-    from holdfast.catalog import Catalog, FileRecords
+    from holdfast.catalog import Catalog, FileHolds
     from holdfast.db import Database
+    from holdfast.db.closing import MoveState
     from holdfast.doctor import Doctor, Finding
     from holdfast.engine.store import SqlStore
     from holdfast.indexes import IndexRegistry
     from holdfast.webhooks import SecretCipher
 
-NOT_OF_THE_COPY = frozenset({"nobody_works"})  # findings about the processes that run now
+# Findings about the processes that run now, and about clean-up that the next worker does.
+NOT_OF_THE_COPY = frozenset({"nobody_works", "build_left", "chunk_left", "delete_unasked", "delete_unfinished"})
 
 
 class Library(Protocol):
@@ -34,7 +38,7 @@ class Library(Protocol):
     @property
     def catalog(self) -> Catalog: ...
     @property
-    def file_records(self) -> FileRecords: ...
+    def file_holds(self) -> FileHolds: ...
     @property
     def indexes(self) -> IndexRegistry: ...
     @property
@@ -64,6 +68,20 @@ class Installation:
         """Return whether the database may exist. Opening a file of SQLite would create it."""
         url = make_url(self.address)
         return url.get_backend_name() != "sqlite" or bool(url.database and Path(url.database).is_file())
+
+    def require_current(self) -> MoveState | None:
+        """Return the move in which the database takes part; raise an error if it cannot be copied."""
+        if not self.exists():
+            raise StoreError("source_missing", source=self.shown)
+        with self.database.reading() as tx:
+            version = closing.read_version(tx.connection)
+            closing.require_open(tx.connection, version)
+            state = closing.read_move_state(tx.connection)
+        if version is None:
+            raise StoreError("source_missing", source=self.shown)
+        if version != find_head():
+            raise StoreError("source_version", source=self.shown, version=version, needed=find_head())
+        return state
 
     def is_same_database(self, other: Installation) -> bool:
         return _database_key(self.address) == _database_key(other.address)

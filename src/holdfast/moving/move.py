@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.clock import Moment
 from holdfast.db import closing
 from holdfast.db.closing import MoveState
-from holdfast.db.migrate import find_head, migrate
+from holdfast.db.migrate import find_head
 from holdfast.errors import BadRequest, StateConflict, StoreError
 from holdfast.moving.copying import Copy, Stage
 from holdfast.moving.source import DatabaseSource
@@ -49,12 +49,12 @@ class Move:
     def run(self) -> CopyResult:
         """Copy everything that is not copied yet, and verify it."""
         state = self._require_source()
-        self._check_target(state)
         rows = DatabaseSource(self._source.database, self._events_since(state))
+        copy = Copy(self._target, rows, self._report)
+        self._prepare_target(copy, state)
         if state is None:
             self._check_source(rows)
             state = self._close_source()
-        copy = Copy(self._target, rows, self._report)
         copy.begin(state._replace(role=closing.TARGET, other=self._source.shown))
         if self._copies_files:
             copy.copy_files(self._source.library.blobs, rows.list_blobs)
@@ -92,38 +92,16 @@ class Move:
 
     def _require_source(self) -> MoveState | None:
         """Return the move in which the source takes part; raise an error if it cannot be moved."""
-        source = self._source
-        if not source.exists():
-            raise StoreError("move_source_missing", source=source.shown)
-        with source.database.reading() as tx:
-            version = closing.read_version(tx.connection)
-            closing.require_open(tx.connection, version)
-            state = closing.read_move_state(tx.connection)
-        if version is None:
-            raise StoreError("move_source_missing", source=source.shown)
-        if version != find_head():
-            raise StoreError("move_source_version", source=source.shown, version=version, needed=find_head())
+        state = self._source.require_current()
         if state is not None and state.other != self._target.shown:
-            raise StateConflict("move_other_target", source=source.shown, target=state.other)
+            raise StateConflict("move_other_target", source=self._source.shown, target=state.other)
         return state
 
-    def _check_target(self, state: MoveState | None) -> None:
-        """Upgrade an empty target; raise an error if it is not the target of this move."""
-        target = self._target
-        if self._source.is_same_database(target):
+    def _prepare_target(self, copy: Copy, state: MoveState | None) -> None:
+        """Create the tables of an empty target; raise an error if it is not the target of this move."""
+        if self._source.is_same_database(self._target):
             raise BadRequest("move_same_database", source=self._source.shown)
-        if target.exists():
-            with target.database.reading() as tx:
-                version, found = closing.read_version(tx.connection), closing.read_move_state(tx.connection)
-            if found is not None and found.role == closing.SOURCE:
-                raise BadRequest("move_same_database", source=self._source.shown)
-            if state is not None and version == closing.ARRIVING and found is not None and found.move == state.move:
-                return
-            if version == closing.ARRIVING:
-                other = found.other if found is not None else ""
-                raise StateConflict("target_of_another_move", target=target.shown, source=other)
-        migrate(target.database)
-        target.require_empty()
+        copy.prepare(state.move if state is not None else None)
 
     def _check_source(self, rows: DatabaseSource) -> None:
         """Check what would otherwise fail late: running workers, the secret key, the extension, the place of files."""
