@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.clock import Moment, micros
-from holdfast.engine.plan import Action, DoNothing, Expire, GiveUp, SendRing, Wait, plan
+from holdfast.engine.plan import Action, DoNothing, Expire, GiveUp, ReportLongRunning, SendRing, Wait, plan
 from holdfast.engine.queue import WHOLE_QUEUE, Pause, Pauses, Quota
 from holdfast.engine.rules import Rules
 from holdfast.engine.slot import JobId, OwnerId, Slot, SlotId
@@ -284,6 +284,9 @@ class SimulatedQueue:
                 self._slots[slot.id] = slot._replace(
                     state=SlotState.QUEUED, fence=slot.fence + 1, holder=None, until=None, due_at=None
                 )
+            case ReportLongRunning():
+                self._slots[slot.id] = slot._replace(reported_at=self.now)
+                self._at(self.now, _Event.DUE, slot.id)
             case DoNothing():
                 pass
             case _:

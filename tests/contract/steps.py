@@ -131,6 +131,14 @@ def everything(store: SqlStore) -> dict[str, list[dict[str, Any]]]:
     return {table.name: rows(store, table) for table in metadata.sorted_tables}
 
 
+REFUSED = {"duplicates", "metric_increments"}  # tables that a refused request changes
+
+
+def differences(before: dict[str, list[dict[str, Any]]], after: dict[str, list[dict[str, Any]]]) -> set[str]:
+    """Return the tables whose rows differ."""
+    return {name for name in after if after[name] != before[name]}
+
+
 def put(store: SqlStore, table: Table, **columns: Any) -> int:
     """Insert a row without any check and return its id."""
     with store.database.engine.begin() as connection:

@@ -44,6 +44,8 @@ def forget_metrics(store: SqlStore) -> None:
         connection.execute(text("DROP TABLE metric_totals"))
         connection.execute(text("DROP TABLE metric_increments"))
         connection.execute(text("DELETE FROM event_marks WHERE name = 'metrics'"))
+        for later in ("usage", "reported_at"):
+            connection.execute(text(f"ALTER TABLE slots DROP COLUMN {later}"))
         connection.execute(text("UPDATE holdfast_version SET version_num = '0019'"))
 
 

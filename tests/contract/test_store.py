@@ -31,6 +31,7 @@ from tests.contract.steps import (
     JOB_ROW,
     KINDS,
     OWNER_ROW,
+    REFUSED,
     SLOT_ROW,
     alter,
     ask,
@@ -38,6 +39,7 @@ from tests.contract.steps import (
     back,
     beat,
     build,
+    differences,
     everything,
     failed,
     finished,
@@ -175,8 +177,7 @@ def test_a_repeat_joins_the_active_job_and_changes_nothing(books: SqlStore, oper
     second = ask(books, operation=operation)
     assert (second.verdict, second.reason, second.status) == (V.JOINED, "already_in_progress", Status.QUEUED)
     assert (second.job, second.generation) == (first.job, 1)
-    after = everything(books)
-    assert [name for name in after if after[name] != before[name]] == ["duplicates"]
+    assert differences(before, everything(books)) == REFUSED
 
 
 def test_a_refusal_is_recorded_with_requester_operation_job_and_cost(books: SqlStore, clock: FakeClock) -> None:
@@ -510,6 +511,7 @@ def test_a_heartbeat_without_progress_does_not_hide_a_stall(books: SqlStore, clo
     ask(books)
     ticket = take(books, "content")
     clock.advance(44 * MINUTE)
+    books.report_long_running([books.slot("shelf", "doc", "content")])
     books.extend([beat(ticket, moved=False)])
     slot = books.slot("shelf", "doc", "content")
     assert (slot.until, slot.progress_at) == (moment(minutes=46), START)
@@ -520,6 +522,7 @@ def test_a_heartbeat_cannot_extend_the_deadline_of_the_attempt(books: SqlStore, 
     ask(books)
     ticket = take(books, "content")
     clock.advance(6 * HOUR - MINUTE)
+    books.report_long_running([books.slot("shelf", "doc", "content")])
     books.extend([beat(ticket, done=1)])
     slot = books.slot("shelf", "doc", "content")
     assert (slot.until, slot.due_at) == (moment(hours=6, minutes=1), moment(hours=6))

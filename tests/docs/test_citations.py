@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("src", "docs", "tests", "bench", "eval", "examples")
+FOLDERS = ("src", "docs", "tests", "bench", "eval", "examples", "deploy")
 # A path or name of a Python file, a project document in capitals, or a path of another kind of source file.
 CITED = re.compile(
     r"(?<![\w/.:<*-])((?:[\w-]+/)*[\w-]+\.py|[A-Z]{4,}\.md|(?:[\w-]+/)+[\w-]+\.(?:md|js|html|json))\b(?!/)"

@@ -47,6 +47,7 @@ DEFAULTS = {
     "deadline": timedelta(hours=6),
     "stall": timedelta(minutes=45),
     "overtaken": timedelta(minutes=10),
+    "long_running": timedelta(minutes=30),
     "period": timedelta(seconds=30),
     "ring_again": timedelta(seconds=60),
     "rings_per_worker": 2,

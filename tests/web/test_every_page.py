@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 WEB = Path(__file__).parents[2] / "src" / "holdfast" / "web"
 SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 NAMED = {"document", "reading"}  # pages whose heading is the name of a document
-CODED = ("problem.", "reply.", "waits.", "finding.", "why.", "setting.")  # tests/unit/test_messages.py checks these
+CODED = (
+    "problem.",
+    "reply.",
+    "waits.",
+    "finding.",
+    "why.",
+    "setting.",
+    "metric.",
+)  # tests/unit/test_messages.py checks these
 CJK = re.compile(r"[\u4e00-\u9fff]")
 
 
