@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 from holdfast.db import closing
 from holdfast.db.migrate import find_head
 from holdfast.errors import StoreError
-from holdfast.moving.tables import COUNTERS, EVENTS, copied_tables, count_rows
+from holdfast.moving.tables import EVENTS, FILLED, copied_tables, count_rows
 from holdfast.url_secrets import mask_secrets
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Installation:
         """Raise `StoreError` if a table has rows."""
         for table in copied_tables():
             filters: dict[str, Any] = {"since": 0} if table.name == EVENTS else {}
-            if table.name != COUNTERS and self.database.read(count_rows(table), **filters)[0][0]:
+            if table.name not in FILLED and self.database.read(count_rows(table), **filters)[0][0]:
                 raise StoreError("target_not_empty", target=self.shown, table=table.name)
 
     def tend(self) -> None:

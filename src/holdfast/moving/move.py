@@ -54,6 +54,7 @@ class Move:
         self._prepare_target(copy, state)
         if state is None:
             self._check_source(rows)
+            self._count_old_events()
             state = self._close_source()
         copy.begin(state._replace(role=closing.TARGET, other=self._source.shown))
         if self._copies_files:
@@ -116,6 +117,11 @@ class Move:
         _, names = next(rows.list_blobs(), (0, []))
         if names and len(library.blobs.find_missing(names)) == len(names):
             raise StoreError("move_files_missing", source=self._source.shown, data=self._source.data)
+
+    def _count_old_events(self) -> None:
+        """Add the events that are not copied to the totals of the metrics."""
+        while self._options.events_since and self._source.library.store.roll_up():
+            pass
 
     def _close_source(self) -> MoveState:
         details = json.dumps({"events_since": self._options.events_since})

@@ -13,9 +13,11 @@ from sqlalchemy import select
 
 from holdfast.catalog import items
 from holdfast.db import LIMIT, int_param
+from holdfast.engine.store import events
 from holdfast.events import Cursor
 from holdfast.indexes import IndexRows
 from holdfast.moving.tables import (
+    EVENT_MARKS,
     EVENTS,
     WEBHOOKS,
     apply_overrides,
@@ -139,7 +141,11 @@ class DatabaseSource:
                 return
             after = [found[-1][place] for place in places]
             rows = apply_overrides(table, found)
-            yield RowBatch(self._rank_cursors(table, rows) if table.name == WEBHOOKS else rows, after)
+            if table.name == WEBHOOKS:
+                rows = self._rank_cursors(table, rows)
+            elif table.name == EVENT_MARKS:
+                rows = [[name, 0, self._count_events(Cursor(xid, id_))] for name, xid, id_ in rows]
+            yield RowBatch(rows, after)
 
     def _filters(self, table: Table) -> dict[str, Any]:
         return {"since": self.events_since} if table.name == EVENTS else {}
@@ -147,15 +153,17 @@ class DatabaseSource:
     def _rank_cursors(self, table: Table, rows: list[list[Any]]) -> list[list[Any]]:
         """Replace the cursor of each webhook by the number of copied events that it has read."""
         place = [column.name for column in copied_columns(table)].index("cursor")
-        events = next(table for table in copied_tables() if table.name == EVENTS)
         for row in rows:
-            cursor = Cursor.parse(row[place])
-            position: dict[str, Any] = {"id": cursor.id}
-            if self.dialect == "postgresql":
-                position["xid"] = cursor.xid
-            count = self.database.read(count_read_events(events, self.dialect), since=self.events_since, **position)
-            row[place] = count[0][0]
+            row[place] = self._count_events(Cursor.parse(row[place]))
         return rows
+
+    def _count_events(self, cursor: Cursor) -> int:
+        """Count the copied events up to a position in the log."""
+        position: dict[str, Any] = {"id": cursor.id}
+        if self.dialect == "postgresql":
+            position["xid"] = cursor.xid
+        count = self.database.read(count_read_events(events, self.dialect), since=self.events_since, **position)
+        return int(count[0][0])
 
 
 def read_counters(database: Database) -> dict[str, int]:

@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     Row = list[Any]
 
 EVENTS = "events"  # copied with new ids, see `events.py`
-WEBHOOKS = "webhooks"  # copied after the events, because each has a cursor in the log
+EVENT_MARKS = "event_marks"  # positions in the log
+SWEPT = "swept"  # the mark after the events that were removed; the copied log has its own
+WEBHOOKS = "webhooks"  # each has a cursor in the log
 STATUSES = "library_standings"  # triggers of other tables write its rows first
-COUNTERS = "counters"  # a new database has its rows
-REPLACED = frozenset({STATUSES, COUNTERS})  # tables whose copied rows replace others
+FILLED = frozenset({"counters", EVENT_MARKS})  # a new database has their rows
+REPLACED = FILLED | {STATUSES}  # tables whose copied rows replace others
 # Not copied, with the reason.
 NOT_COPIED: Mapping[str, str] = {
     "workers": "the processes that run now",
     "erasures": "what is left to erase from the disk of this database",
     "erasure_stages": "what is left to erase from the disk of this database",
-    "event_marks": "written with the copied events",
 }
 ROWS = 1_000  # of a batch
 LARGE_ROWS = 100  # of a batch whose rows contain bytes
@@ -53,7 +54,7 @@ def copied_tables() -> tuple[Table, ...]:
         if module.name.endswith(".tables"):  # importing it declares its tables
             import_module(module.name)
     found = [table for table in metadata.sorted_tables if table.name not in NOT_COPIED]
-    late = {EVENTS: 1, WEBHOOKS: 2, "webhook_deliveries": 3, STATUSES: 4}
+    late = {EVENTS: 1, EVENT_MARKS: 2, WEBHOOKS: 3, "webhook_deliveries": 4, STATUSES: 5}
     return tuple(sorted(found, key=lambda table: late.get(table.name, 0)))
 
 

@@ -29,7 +29,7 @@ from holdfast.engine import Ticket
 from holdfast.engine.store import LARGEST_BATCH, Release, event_marks, events
 from holdfast.events import Cursor
 from holdfast.indexes import IndexRows
-from holdfast.moving.tables import EVENTS, REPLACED, WEBHOOKS, copied_columns, counted_tables
+from holdfast.moving.tables import EVENT_MARKS, EVENTS, REPLACED, SWEPT, WEBHOOKS, copied_columns, counted_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,6 +124,9 @@ class RowTarget:
             return lambda tx: insert_rows(tx, table, self._number_events(tx, batch.rows, before, names))
         if table.name == WEBHOOKS:
             return lambda tx: insert_rows(tx, table, self._place_cursors(tx, batch.rows, names))
+        if table.name == EVENT_MARKS:
+            kept = [(name, count) for name, _, count in batch.rows if name != SWEPT]
+            return lambda tx: insert_rows(tx, table, [[name, *self._find_position(tx, count)] for name, count in kept])
         return lambda tx: insert_rows(tx, table, batch.rows)
 
     def _start_log(self, tx: Transaction) -> None:
@@ -148,11 +151,14 @@ class RowTarget:
         """Place each webhook behind the events that it has read; its cell has their number."""
         place, placed = names.index("cursor"), [list(row) for row in rows]
         for row in placed:
-            id_ = self._first_event + row[place]
-            found = tx.run(SELECT_EVENT_XID, id=id_)
-            xid = (found or tx.run(SELECT_SWEPT_XID))[0][0]
-            row[place] = str(Cursor(xid, id_))
+            row[place] = str(self._find_position(tx, row[place]))
         return placed
+
+    def _find_position(self, tx: Transaction, count: int) -> Cursor:
+        """Return the position after so many copied events."""
+        id_ = self._first_event + count
+        found = tx.run(SELECT_EVENT_XID, id=id_)
+        return Cursor((found or tx.run(SELECT_SWEPT_XID))[0][0], id_)
 
     def _set_counters(self, tx: Transaction) -> None:
         for table in counted_tables():
