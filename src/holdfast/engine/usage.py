@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 
@@ -22,13 +23,7 @@ class Usage(NamedTuple):
 
     def format_members(self) -> str:
         """Return the members of a JSON object, without the braces. Rows are left out if there are none."""
-        used = (
-            f'"cpu_ms": {self.cpu_ms:.3f}, "peak_kb": {self.peak_kb}, '
-            f'"ran_ms": {self.ran_ms:.3f}, "waited_ms": {self.waited_ms}'
-        )
-        if not (self.written or self.kept or self.removed):
-            return used
-        return f'{used}, "written": {self.written}, "kept": {self.kept}, "removed": {self.removed}'
+        return _format_members(self)
 
     def add(self, later: Usage) -> Usage:
         """Return the usage of this and a later attempt of the same request.
@@ -61,3 +56,14 @@ def add_attempt(earlier: str | None, attempt: Usage) -> str | None:
         return earlier
     total = attempt if earlier is None else Usage.parse(earlier).add(attempt)
     return total.format_members()
+
+
+@lru_cache(maxsize=512)  # the event and the slot need the same text
+def _format_members(usage: Usage) -> str:
+    used = (
+        f'"cpu_ms": {usage.cpu_ms:.3f}, "peak_kb": {usage.peak_kb}, '
+        f'"ran_ms": {usage.ran_ms:.3f}, "waited_ms": {usage.waited_ms}'
+    )
+    if not (usage.written or usage.kept or usage.removed):
+        return used
+    return f'{used}, "written": {usage.written}, "kept": {usage.kept}, "removed": {usage.removed}'
