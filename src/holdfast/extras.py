@@ -20,6 +20,7 @@ EXTRA_BY_MODULE: Mapping[str, str] = {
         "watchfiles wordllama",
         "mcp": "mcp mcp_types",
         "metrics": "prometheus_client",
+        "otel": "opentelemetry",
         "postgres": "psycopg",
         "s3": "boto3 botocore",
         "server": "fastapi jinja2 markdown_it nh3 python_multipart starlette uvicorn",

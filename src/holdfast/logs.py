@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.url_secrets import mask_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextvars import Token
 
 OWN_LOGGER = "holdfast"
@@ -30,6 +30,7 @@ TEXT, JSON = "text", "json"
 LOG_FORMATS = (TEXT, JSON)
 
 _KEY_PATTERN = re.compile(r"([a-z_]+)=%[a-z]")
+_field_sources: list[Callable[[], Mapping[str, object]]] = []
 _fields: ContextVar[Mapping[str, object]] = ContextVar("holdfast_log_fields", default={})  # noqa: B039 - never changed
 
 
@@ -48,6 +49,12 @@ class log_fields:  # noqa: N801 - used like a function, and faster than a genera
 
     def __exit__(self, *_: object) -> None:
         _fields.reset(self._token)
+
+
+def add_field_source(read: Callable[[], Mapping[str, object]]) -> None:
+    """Let a function add fields to every JSON log line, such as the ids of the current trace."""
+    if read not in _field_sources:
+        _field_sources.append(read)
 
 
 class TextFormatter(logging.Formatter):
@@ -75,7 +82,12 @@ class JsonFormatter(logging.Formatter):
         own = record.name == OWN_LOGGER
         if own:
             line["event"] = message.partition(" ")[0]
-        for name, value in {**_fields.get(), **(dict(_read_pairs(record)) if own else {})}.items():
+        fields = dict(_fields.get())
+        for read in _field_sources:
+            fields.update(read())
+        if own:
+            fields.update(_read_pairs(record))
+        for name, value in fields.items():
             if value is not None:
                 line.setdefault(name, value)
         if record.exc_info:

@@ -6,6 +6,7 @@ Imports are inside the functions, because a command should load only the parts t
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -20,8 +21,10 @@ from holdfast import __version__
 from holdfast.clock import SystemClock
 from holdfast.db.notify import MemoryNotifier, PipeNotifier, PostgresNotifier
 from holdfast.engine.store.factory import open_store
+from holdfast.errors import MissingExtra
 from holdfast.extras import importing_extra
 from holdfast.logs import HTTP_CLIENT_LOGGER, TEXT, log_to_stderr
+from holdfast.tracing import NO_TRACER, is_configured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,10 +81,13 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.sources.address_policy import Reach
     from holdfast.sources.folder_limits import FolderLimits
+    from holdfast.tracing import Tracer
     from holdfast.webhooks.deliveries import DeliveryOutbox
     from holdfast.webhooks.encryption import SecretCipher
     from holdfast.webhooks.endpoints import WebhookRepository
     from holdfast.webhooks.sender import Sender
+
+log = logging.getLogger("holdfast")
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 NOISY_LOGGERS = ("alembic", "uvicorn", HTTP_CLIENT_LOGGER, "httpcore2", "openai")  # below WARNING they log every call
@@ -93,6 +99,19 @@ def configure_logging(level: str, log_format: str = TEXT) -> None:
     log_to_stderr(level.upper(), LOG_FORMAT, log_format)
     for name in () if level == "debug" else NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def open_tracer() -> Tracer:
+    """Return the tracer of a process that serves or works; it records nothing unless `OTEL_*` names a collector."""
+    if not is_configured(os.environ):
+        return NO_TRACER
+    try:
+        with importing_extra("otel"):
+            from holdfast.otel import make_tracer
+    except MissingExtra as error:
+        log.warning("traces.not_recorded error=%s", error)
+        return NO_TRACER
+    return make_tracer(__version__)
 
 
 def open_configured_store(settings: Settings, work_notifier: Notifier | None = None) -> SqlStore:
@@ -145,8 +164,10 @@ class Library:
         embedder: UnmeteredProvider | None = None,
         speaker: UnmeteredProvider | None = None,
         clock: Clock | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.store = store
+        self.tracer = store.tracer = tracer
         self._settings = settings
         self._embedding_provider = embedder
         self._chat_provider = speaker
@@ -226,8 +247,8 @@ class Library:
         return Tools(
             database=self.store.database,
             memos=self.paid_cache,
-            embedder=MeteredProvider(embedding, self.paid_cache),
-            speaker=MeteredProvider(chat, self.paid_cache),
+            embedder=MeteredProvider(embedding, self.paid_cache, self.tracer),
+            speaker=MeteredProvider(chat, self.paid_cache, self.tracer),
             here=MeteredProvider(OfflineProvider(), self.paid_cache),
             words_memory=self._settings.words_memory,
         )
@@ -459,9 +480,11 @@ class Library:
     def webhook_sender(self, wake: Callable[[], None]) -> Sender:
         """Return a sender for this process; it calls `wake` after each attempt."""
         from holdfast.webhooks.http_post import PostOptions
-        from holdfast.webhooks.sender import Sender
+        from holdfast.webhooks.sender import DeliveryTraces, Sender
 
-        return Sender(self.deliveries, PostOptions(reach=self._webhook_reach), wake=wake)
+        options = PostOptions(reach=self._webhook_reach)
+        traces = DeliveryTraces(self.tracer, self.store.find_traceparents)
+        return Sender(self.deliveries, options, wake=wake, traces=traces)
 
     @cached_property
     def deliveries(self) -> DeliveryOutbox:
@@ -662,7 +685,7 @@ def open_worker_parts(settings: Settings, kinds: tuple[str, ...] = ()) -> Worker
         configure_logging(settings.log, settings.log_format)
     notifier = open_work_notifier(settings.database, settings.connections)
     store = open_configured_store(settings, notifier)
-    library = Library(store, settings)
+    library = Library(store, settings, tracer=open_tracer())
     return WorkerParts(
         store=store,
         notifier=notifier,
@@ -674,6 +697,7 @@ def open_worker_parts(settings: Settings, kinds: tuple[str, ...] = ()) -> Worker
         period=settings.period,
         retention=settings.retention,
         claim_batch=settings.claim_batch,
+        tracer=library.tracer,
     )
 
 

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from tests.support.cluster import Cluster
+from tests.support.collector import Collector
 from tests.support.paid_provider import BAD_KEY, PaidProvider
 from tests.support.processes import until
 from tests.support.servers import ServerError, free_port
@@ -74,6 +75,21 @@ def test_every_role_logs_json_lines_also_those_of_celery(cluster: Cluster, paid:
     assert failed.keys() >= {"job", "base", "owner", "generation", "holder"}
     assert {one["logger"] for one in told} >= {"celery.worker.strategy", "celery.app.trace", "holdfast"}
     assert all(json.loads(line) for line in reconciler.log.read_text().splitlines() if not line.startswith("Reconc"))
+
+
+@pytest.mark.parametrize("broker", ["valkey"], indirect=True)
+def test_a_celery_worker_sends_its_spans_before_it_ends(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Collector() as collector:
+        for name, value in collector.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
+        worker = cluster.celery_worker(concurrency=1)
+        cluster.run("reconcile")
+        cluster.add("a.md")
+        cluster.until_ready(1)
+        assert collector.spans == []
+        worker.terminate()
+        assert {span.name for span in collector.spans} >= {"build content", "reading", "build vector", "call provider"}
 
 
 def test_a_killed_worker_loses_nothing(cluster: Cluster, paid: PaidProvider) -> None:

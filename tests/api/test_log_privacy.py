@@ -17,6 +17,7 @@ from holdfast.settings import Settings
 from holdfast.sources.address_policy import Reach
 from holdfast.webhooks.http_post import PostOptions
 from holdfast.webhooks.sender import Sender
+from tests.support.collector import Collector
 from tests.support.harness import Rig
 from tests.support.http_site import HttpSite, problem
 from tests.support.paid_provider import PaidProvider
@@ -158,8 +159,16 @@ def test_a_database_error_does_not_contain_the_values_of_the_statement(site: Htt
 
 
 @pytest.fixture
-def serving(tmp_path: Path, log_format: str, model: PaidProvider, unwell: Receiver) -> Iterator[Serving]:
-    """Start `holdfast serve` at debug level, with a key, a language model, and an embedding provider that fails."""
+def collector() -> Iterator[Collector]:
+    with Collector() as collector:
+        yield collector
+
+
+@pytest.fixture
+def serving(
+    tmp_path: Path, log_format: str, model: PaidProvider, unwell: Receiver, collector: Collector
+) -> Iterator[Serving]:
+    """Start `holdfast serve` at debug level, with traces, a key, a language model, and embeddings that fail."""
     home = tmp_path / "home"
     library = open_library(Settings(home=str(home)))
     _, secret = library.keys.create("xylokeeper", Scope.ADMIN)
@@ -177,6 +186,7 @@ def serving(tmp_path: Path, log_format: str, model: PaidProvider, unwell: Receiv
             "HOLDFAST_EMBEDDING_URL": unwell.url("/v1"),
             "HOLDFAST_EMBEDDING_KEY": "sk-xylokey",
             "HOLDFAST_EMBEDDING_MODEL": "m",
+            **collector.environment,
         },
     )
     serving.http.headers["Authorization"] = f"Bearer {secret}"
@@ -186,8 +196,8 @@ def serving(tmp_path: Path, log_format: str, model: PaidProvider, unwell: Receiv
 
 
 @pytest.mark.parametrize("log_format", ["json", pytest.param("text", marks=pytest.mark.proof)])
-def test_no_process_of_a_server_logs_texts_names_questions_answers_or_secrets(
-    serving: Serving, log_format: str, model: PaidProvider
+def test_no_process_of_a_server_logs_or_traces_texts_names_questions_answers_or_secrets(
+    serving: Serving, log_format: str, model: PaidProvider, collector: Collector
 ) -> None:
     with Receiver() as receiver:
         signing, key = live_through(serving, receiver)
@@ -196,8 +206,13 @@ def test_no_process_of_a_server_logs_texts_names_questions_answers_or_secrets(
     for event in ("slot.changed verb=completed", "work.failed", "webhook.attempted outcome=again"):
         assert event in log
     spared(log, key, signing, model.key.lower())
+    traced = {span.name for span in collector.spans}
+    assert traced >= {"POST /bases/{base}/search", "build vector", "remove content", "call provider", "deliver webhook"}
+    assert all(span.parent for span in collector.spans if span.name == "call provider"), "also those of other threads"
+    spared("\n".join(span.text for span in collector.spans), key, signing, model.key.lower())
     if log_format == "json":
         told = [json.loads(line) for line in serving.errors]
+        assert any(line.keys() >= {"request", "trace_id", "span_id"} for line in told)
         failed = [line for line in told if line.get("event") == "work.failed"]
         assert {(line["kind"], line["code"]) for line in failed} == {
             ("content", "unreadable"),

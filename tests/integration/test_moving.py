@@ -150,9 +150,8 @@ def desk(tmp_path: Path, clock: FakeClock, request: pytest.FixtureRequest) -> It
 
 def fill(url: str, tmp_path: Path, clock: FakeClock, provider: OpenAIProvider | None = None, **base: Any) -> Rig:
     """Make a library with documents in every state, and with everything else that a database keeps."""
-    more = {"speaker": provider} if provider else {}
     own = {"home": str(tmp_path / "home"), "secret_key": SECRET, "webhook_allow": "127.0.0.1"}
-    rig = Rig(url, tmp_path / "blobs", clock, provider, settings=own, **more, **(base or ALL))
+    rig = Rig(url, tmp_path / "blobs", clock, provider, speaker=provider, settings=own, **(base or ALL))
     library = rig.library
     for part in range(4):
         rig.put(f"{part}.md", ABOUT.format(part))

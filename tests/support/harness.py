@@ -9,6 +9,7 @@ from holdfast.documents.requests import Action, Upload
 from holdfast.engine.executor import Executor
 from holdfast.engine.states import Operation
 from holdfast.settings import Settings
+from holdfast.tracing import NO_TRACER
 from holdfast.wiring import Library
 from tests.support.schema import metadata
 from tests.support.stores import open_test_store
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Owner
     from holdfast.llm.base import UnmeteredProvider
     from holdfast.search.results import Hit
+    from holdfast.tracing import Tracer
     from tests.support.clock import FakeClock
 
 
@@ -38,6 +40,7 @@ class Rig:
         *,
         speaker: UnmeteredProvider | None = None,
         settings: Mapping[str, Any] | None = None,
+        tracer: Tracer = NO_TRACER,
         **base: Any,
     ) -> None:
         self.clock = clock
@@ -45,7 +48,7 @@ class Rig:
         usual = {"home": str(folder.parent / "home"), "database": url, "data": str(folder)}
         numbers = Settings(**{**usual, **(settings or {})})
         self.store = open_test_store(url, clock, connections=numbers.connections)
-        self.library = Library(self.store, numbers, embedder=provider, speaker=speaker, clock=clock)
+        self.library = Library(self.store, numbers, embedder=provider, speaker=speaker, clock=clock, tracer=tracer)
         self.base: Base = self.library.catalog.create_base("shelf", BaseSettings(**base))
         self.indexers = self.library.indexers()
         self.worker = self.hire("worker")
@@ -59,6 +62,7 @@ class Rig:
             clock=self.clock,
             rules=self.store.rules,
             chance=lambda: 0.5,
+            tracer=self.library.tracer,
         )
 
     def put(self, name: str, text: str | bytes, **more: Any) -> ItemReply:

@@ -30,6 +30,7 @@ from holdfast.api.connections import ConnectionLimits
 from holdfast.api.examples import add_examples
 from holdfast.api.middleware import KEY_COOKIE, LOOPBACK_HOSTS, RequestChecksMiddleware
 from holdfast.api.stream_limits import StreamLimits
+from holdfast.tracing import NO_TRACER
 
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from holdfast.events import Feed
     from holdfast.settings import Settings
+    from holdfast.tracing import Tracer
     from holdfast.wiring import Library
 
 API_PREFIX = "/api/v1"
@@ -82,6 +84,7 @@ class ServerState:
     settings: Settings
     feed: Feed
     needs_key: bool
+    tracer: Tracer = NO_TRACER
     draining: Event = field(default_factory=Event)  # set when the server shuts down
 
 
@@ -109,6 +112,7 @@ def make_app(served: ServerState) -> FastAPI:
         hosts=None if served.needs_key and not named else LOOPBACK_HOSTS | named,
         largest=served.settings.upload_limit * MEGABYTE,
         draining=served.draining,
+        tracer=served.tracer,
     )
     app.openapi = lambda: _build_openapi(app)  # type: ignore[method-assign]
     return app

@@ -18,14 +18,17 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 
-from holdfast.api.problems import RequestRejected, build_error_response, describe_route
+from holdfast.api.problems import RequestRejected, build_error_response, describe_route, find_route
 from holdfast.logs import log_fields
+from holdfast.tracing import NO_SPAN, NO_TRACER, SpanKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from threading import Event
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from holdfast.tracing import Span, Tracer
 
 log = logging.getLogger("holdfast")
 
@@ -44,11 +47,14 @@ SECURITY_HEADERS = {
 class RequestChecksMiddleware:
     """Rejects requests by their headers and by the number of bytes; it does not buffer the body."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None, largest: int, draining: Event) -> None:
+    def __init__(
+        self, app: ASGIApp, *, hosts: Collection[str] | None, largest: int, draining: Event, tracer: Tracer = NO_TRACER
+    ) -> None:
         self._app = app
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self._max_bytes = largest
         self._draining = draining
+        self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,10 +63,22 @@ class RequestChecksMiddleware:
         request = Request(scope)
         given = request.headers.get("x-request-id", "")
         request.state.request_id = given if REQUEST_ID_PATTERN.fullmatch(given) else uuid4().hex
-        with log_fields(request=request.state.request_id):
-            await self._respond(request, receive, send)
+        with log_fields(request=request.state.request_id), self._begin_span(request) as span:
+            await self._respond(request, receive, send, span)
+            span.rename(describe_route(request))
 
-    async def _respond(self, request: Request, receive: Receive, send: Send) -> None:
+    def _begin_span(self, request: Request) -> Span:
+        """Return the span of a request of the API, which continues the trace of the caller."""
+        if not self._tracer.enabled or not request.scope["path"].startswith("/api/"):
+            return NO_SPAN
+        return self._tracer.span(
+            request.method,
+            kind=SpanKind.SERVER,
+            parent=request.headers.get("traceparent"),
+            attributes={"http.request.method": request.method, "holdfast.request": request.state.request_id},
+        )
+
+    async def _respond(self, request: Request, receive: Receive, send: Send, span: Span) -> None:
         scope = request.scope
         begun = False
 
@@ -68,6 +86,9 @@ class RequestChecksMiddleware:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
+                span.set({"http.response.status_code": message["status"], "http.route": find_route(request)})
+                if message["status"] >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                    span.fail(str(message["status"]))
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request.state.request_id
                 for name, value in SECURITY_HEADERS.items():

@@ -258,7 +258,11 @@ def _build_internal_error_response(request: Request, error: Exception) -> JSONRe
 
 def describe_route(request: Request) -> str:
     """Return the route of a request as a pattern; the path itself may contain text of a document."""
-    return f"{request.method} {getattr(request.scope.get('route'), 'path', '')}"
+    return f"{request.method} {find_route(request)}"
+
+
+def find_route(request: Request) -> str:
+    return str(getattr(request.scope.get("route"), "path", ""))
 
 
 def _escape_pointer(part: str) -> str:

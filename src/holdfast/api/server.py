@@ -21,7 +21,7 @@ from holdfast.engine.loop import Loop
 from holdfast.errors import BadSecretKey, BadSettings
 from holdfast.events import Feed
 from holdfast.service.opening import announce_server, check_blob_store, find_server, open_library, withdraw_server
-from holdfast.wiring import open_event_notifier, running_work
+from holdfast.wiring import open_event_notifier, open_tracer, running_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +57,9 @@ def serve(
     if other is not None:
         raise BadSettings("already_served", home=settings.home, address=other)
     with ExitStack() as held:
-        library = open_library(settings)
+        tracer = open_tracer()
+        held.callback(tracer.close)
+        library = open_library(settings, tracer)
         held.callback(library.store.close)
         check_blob_store(library)
         served = ServerState(
@@ -65,6 +67,7 @@ def serve(
             settings=settings,
             feed=Feed(library.event_log, SystemClock()),
             needs_key=settings.needs_key,
+            tracer=tracer,
         )
         if served.needs_key and not library.keys.any_created():
             raise BadSettings("server_without_key", host=settings.host, command=make_key)

@@ -76,6 +76,7 @@ class Request:
     notify_on_end: bool = False  # list the job in `list_unreported_jobs` when it has ended
     job: JobId | None = None  # apply only while this is the active job of the owner
     creates_owner: bool = False  # a delete creates the owner, too: its slots only remove what belongs to them
+    traceparent: str | None = None  # the place of the request in a trace, stored with the job
     uses_quota: bool = True  # False: the work itself only makes requests, which are counted
 
 

@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from holdfast.engine.attempt_meter import NOTHING_SPENT, AttemptMeter, PeakMemory, Stopwatch
+from holdfast.engine.attempt_spans import AttemptSpans
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.slot import Fault
 from holdfast.engine.store.base import Completion, Failure, Release
@@ -28,6 +29,7 @@ from holdfast.errors import (
     WorkError,
 )
 from holdfast.logs import log_fields
+from holdfast.tracing import NO_SPAN, NO_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Store
     from holdfast.engine.task import Indexer, Publisher
     from holdfast.engine.usage import Usage
+    from holdfast.tracing import Span, Tracer
 
 log = logging.getLogger("holdfast")
 
@@ -82,6 +85,7 @@ class Executor:
         rules: Rules,
         chance: Callable[[], float] = random.random,
         reach: Callable[[str], None] = no_failpoint,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.store = store
         self.indexers = indexers
@@ -92,6 +96,7 @@ class Executor:
         self._chance = chance
         self._failpoint = reach
         self._peak_memory = PeakMemory()
+        self._spans = AttemptSpans(tracer, store, holder)
         self._batch = 1  # how many slots the next answer to a ring claims first
 
     def answer(self, ring: Ring, kinds: Sequence[str], limit: int) -> int:
@@ -152,6 +157,7 @@ class Executor:
         self.heartbeat.hold(tickets, claimed_at)
         try:
             self._failpoint("claimed")
+            self._spans.load(tickets)
             flushed = self._clock.monotonic()
             results: list[tuple[Ticket, AttemptResult]] = []
             rows = 0
@@ -161,8 +167,10 @@ class Executor:
             for ticket in tickets:
                 if ticket in removed or not self.heartbeat.begin(ticket):
                     continue
-                with _ticket_fields(ticket, self.holder):
-                    result = self._attempt(ticket, prepared.get(ticket.key.kind, NOTHING_SPENT))
+                spent = prepared.get(ticket.key.kind, NOTHING_SPENT)
+                with _ticket_fields(ticket, self.holder), self._spans.attempt(ticket) as span:
+                    result = self._attempt(ticket, spent, span)
+                    _show_result(span, result)
                 results.append((ticket, result))
                 rows += _count_rows(result)
                 if rows >= FLUSH_ROWS or self._clock.monotonic() - flushed >= FLUSH_SECONDS:
@@ -203,7 +211,8 @@ class Executor:
         try:
             for ticket in tickets:
                 self.heartbeat.check(ticket)
-            indexer.remove_all([self._make_task(*pair) for pair in zip(tickets, meters, strict=True)])
+            with self._spans.remove_together(tickets):
+                indexer.remove_all([self._make_task(*pair) for pair in zip(tickets, meters, strict=True)])
         except Transient as error:
             log.info("removal.failed slots=%d code=%s", len(tickets), error.code)
             return [
@@ -233,7 +242,8 @@ class Executor:
                 continue
             stopwatch = Stopwatch(self._clock.monotonic)
             try:
-                indexer.begin(tasks)
+                with self._spans.prepare(kind, [task.ticket for task in tasks]):
+                    indexer.begin(tasks)
             except StaleLease as stale:
                 self._recheck_leases(stale)
             except StopWork as stop:
@@ -245,13 +255,13 @@ class Executor:
             prepared[kind] = stopwatch.read().divide(len(tasks))
         return prepared
 
-    def _make_task(self, ticket: Ticket, meter: AttemptMeter | None = None) -> Task:
-        return Task(ticket, self.store, self.heartbeat, self._failpoint, meter)
+    def _make_task(self, ticket: Ticket, meter: AttemptMeter | None = None, span: Span = NO_SPAN) -> Task:
+        return Task(ticket, self.store, self.heartbeat, self._failpoint, meter, span=span)
 
-    def _attempt(self, ticket: Ticket, prepared: Spent) -> AttemptResult:
+    def _attempt(self, ticket: Ticket, prepared: Spent, span: Span) -> AttemptResult:
         """Build or remove one slot. Turn every error into a result; never raise."""
         self._peak_memory.start_attempt()
-        task = self._make_task(ticket, AttemptMeter(self._clock.monotonic, self._peak_memory, prepared))
+        task = self._make_task(ticket, AttemptMeter(self._clock.monotonic, self._peak_memory, prepared), span)
         try:
             self.heartbeat.check(ticket)
             indexer = self.indexers[ticket.key.kind]
@@ -312,10 +322,11 @@ class Executor:
         self.heartbeat.stop_renewing([ticket for ticket, _ in results])
         values = [result for _, result in results]
         removed = {ticket: result.usage for ticket, result in results if isinstance(result, Removed)}
-        self._complete([value for value in values if isinstance(value, Completion)])
-        self._write_batch(self.store.fail, [value for value in values if isinstance(value, Failure)])
-        self._write_batch(lambda batch: self.store.forget(batch, removed), list(removed))
-        self._release([value for value in values if isinstance(value, Release)])
+        with self._spans.publish([ticket for ticket, _ in results]):
+            self._complete([value for value in values if isinstance(value, Completion)])
+            self._write_batch(self.store.fail, [value for value in values if isinstance(value, Failure)])
+            self._write_batch(lambda batch: self.store.forget(batch, removed), list(removed))
+            self._release([value for value in values if isinstance(value, Release)])
         self._failpoint("settled")
 
     def _complete(self, completions: Sequence[Completion]) -> None:
@@ -347,6 +358,7 @@ class Executor:
         try:
             verb(batch)
         except StaleLease as stale:
+            self._spans.refuse(stale)
             self._release([Release(ticket=ticket) for ticket in stale.tickets])
             self._recheck_leases(stale)
         except StoreError:
@@ -382,6 +394,19 @@ def _ticket_fields(ticket: Ticket, holder: str) -> log_fields:
         attempt=ticket.attempt,
         holder=holder,
     )
+
+
+def _show_result(span: Span, result: AttemptResult) -> None:
+    """Write the outcome of an attempt on its span, with the code of an error."""
+    if isinstance(result, Failure):
+        span.fail(result.fault.code)
+        span.set({"holdfast.outcome": "failed" if result.delay is None else "retry"})
+    elif isinstance(result, Completion):
+        span.set({"holdfast.outcome": "built"})
+    elif isinstance(result, Release):
+        span.set({"holdfast.outcome": "released"})
+    else:
+        span.set({"holdfast.outcome": "removed" if isinstance(result, Removed) else "published"})
 
 
 def _stop_reason(stop: StopWork | StaleLease) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from holdfast.engine.attempt_meter import AttemptMeter
 from holdfast.engine.slot import BuildResult, Progress
 from holdfast.engine.store.base import Completion
+from holdfast.tracing import NO_SPAN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Store
     from holdfast.engine.usage import Usage
     from holdfast.process_usage import ProcessUsage
+    from holdfast.tracing import Span
 
 
 _EMPTY_RESULT = BuildResult()
@@ -35,12 +37,16 @@ class Task:
         heartbeat: Heartbeat,
         reach: Callable[[str], None],
         meter: AttemptMeter | None = None,
+        *,
+        span: Span = NO_SPAN,
     ) -> None:
         self.ticket = ticket
         self._store = store
         self._heartbeat = heartbeat
         self._failpoint = reach
         self._meter = meter or AttemptMeter()
+        self._span = span
+        self._stage = ""
         self.published = False  # the indexer published the result itself
 
     def checkpoint(self, *, stage: str = "", step: int = 0, steps: int = 0, done: int = 0, total: int = 0) -> None:
@@ -50,6 +56,9 @@ class Task:
         paid call.
         """
         self._failpoint("checkpoint")
+        if stage and stage != self._stage:
+            self._stage = stage
+            self._span.stage(stage)
         self._heartbeat.record_progress(
             self.ticket, Progress(stage=stage, step=step, steps=steps, done=done, total=total)
         )
@@ -81,6 +90,7 @@ class Task:
     def publish(self, built: BuildResult = _EMPTY_RESULT) -> Iterator[Connection]:
         """Open a transaction for rows of the indexer. Its commit also publishes the result."""
         completion = Completion(ticket=self.ticket, built=built, usage=self.read_usage())
+        self._span.stage("publish")
         with (
             self._heartbeat.pause_renewal(self.ticket),
             self._store.publish_transaction(completion) as connection,
@@ -90,6 +100,7 @@ class Task:
 
     def publish_in(self, connection: Connection) -> None:
         """Publish the result in a transaction that the indexer opened itself. Its commit publishes the result."""
+        self._span.stage("publish")
         self._heartbeat.stop_renewing([self.ticket])
         completion = Completion(ticket=self.ticket, built=BuildResult(), usage=self.read_usage())
         self._store.publish_in(connection, completion)

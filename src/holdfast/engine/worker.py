@@ -13,6 +13,7 @@ from holdfast.engine.executor import Executor, no_failpoint
 from holdfast.engine.liveness import make_holder_name
 from holdfast.engine.loop import Loop
 from holdfast.engine.reconciler import Reconciler
+from holdfast.tracing import NO_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engine.slot import Ring
     from holdfast.engine.store.base import Store
     from holdfast.engine.task import Indexer
+    from holdfast.tracing import Tracer
 
 
 CLAIM_SPACING = timedelta(milliseconds=10)  # the minimum time between two claims, so that a worker claims batches
@@ -44,6 +46,7 @@ class WorkerParts:
     kinds: tuple[str, ...] = ()  # of the slots to claim; empty: all
     sweep: Callable[[int], int] | None = None  # deletes at most so many rows that are garbage; returns how many
     failpoint: Callable[[str], None] = no_failpoint
+    tracer: Tracer = NO_TRACER
 
 
 class LocalWorker:
@@ -112,6 +115,7 @@ class LocalWorker:
         if self._parts is not None:
             self._parts.notifier.close()
             self._parts.store.close()
+            self._parts.tracer.close()
 
 
 class PollingWorker:
@@ -153,6 +157,7 @@ class PollingWorker:
         self._reconcile_listener.close()
         self._parts.notifier.close()
         self._parts.store.close()
+        self._parts.tracer.close()
 
     def stop(self) -> None:
         """Stop at the next checkpoint. Safe in a signal handler."""
@@ -188,6 +193,7 @@ def _make_executor(parts: WorkerParts) -> Executor:
         clock=parts.clock,
         rules=parts.rules,
         reach=parts.failpoint,
+        tracer=parts.tracer,
     )
 
 

@@ -7,6 +7,7 @@ before it are kept.
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from holdfast.catalog import ChunkText
@@ -77,7 +78,8 @@ class LlmCalls(Generic[Topic]):
                     key, topic = next(waiting, (None, None))
                     if key is None or topic is None:
                         break
-                    under_way[pool.submit(self._run_call, provider, topic)] = key
+                    # In a copy of this context: log fields and the trace of the document belong to the call.
+                    under_way[pool.submit(copy_context().run, self._run_call, provider, topic)] = key
                 if not under_way:
                     break
                 ended, _ = wait(under_way, return_when=FIRST_COMPLETED)

@@ -21,6 +21,7 @@ from holdfast.content import estimate_tokens
 from holdfast.errors import StoreError
 from holdfast.llm.base import DelegatedModelInfo
 from holdfast.llm.paid_cache import Charge
+from holdfast.tracing import NO_SPAN, NO_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.engine import Ticket
     from holdfast.llm.base import Provider, UnmeteredProvider
     from holdfast.llm.paid_cache import PaidAnswerCache
+    from holdfast.tracing import Span, Tracer
 
 log = logging.getLogger("holdfast")
 
@@ -40,8 +42,9 @@ class MeteredProvider(DelegatedModelInfo):
     Example: `provider.charge_to(base, "query").embed(["tide"])`
     """
 
-    def __init__(self, provider: UnmeteredProvider, memos: PaidAnswerCache) -> None:
+    def __init__(self, provider: UnmeteredProvider, memos: PaidAnswerCache, tracer: Tracer = NO_TRACER) -> None:
         super().__init__(provider)
+        self._tracer = tracer
         self._provider = provider
         self._memos = memos
 
@@ -56,7 +59,7 @@ class MeteredProvider(DelegatedModelInfo):
         if base is None and self.paid:
             raise ValueError("a request to a paid provider needs a base that pays for it")
         account = BillingContext(base if self.paid else None, kind, self.version, ticket, by_text or {})
-        return self._provider.with_meter(partial(LedgerEntry, self._memos, account))
+        return self._provider.with_meter(partial(LedgerEntry, self._memos, account, tracer=self._tracer))
 
 
 class BillingContext(NamedTuple):
@@ -81,10 +84,18 @@ class LedgerEntry:
     """One request on the ledger, from before it is sent until its cost is known; one row for each work it is for."""
 
     def __init__(
-        self, memos: PaidAnswerCache, account: BillingContext, model: str, texts: Sequence[str], most_out: int = 0
+        self,
+        memos: PaidAnswerCache,
+        account: BillingContext,
+        model: str,
+        texts: Sequence[str],
+        most_out: int = 0,
+        *,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self._memos = memos
         self._account = account
+        self._model_name = model
         self._model = f"{model}@{account.version}"
         self._by_ticket = account.group_by_ticket(texts)
         self._sizes = [sum(map(estimate_tokens, group)) for group in self._by_ticket.values()]
@@ -93,18 +104,35 @@ class LedgerEntry:
         self._reported: tuple[int, int] | None = None
         self._output_tokens = 0  # of the answer so far, estimated
         self._rejected = False
+        self._tracer = tracer
+        self._span: Span = NO_SPAN
 
     def __enter__(self) -> Self:
         """Reserve the maximum cost of the request, or raise `budget_spent`."""
-        if self._account.base is not None:
+        account = self._account
+        self._span = self._tracer.call(
+            "call provider",
+            {
+                "holdfast.base": account.base.key if account.base else None,
+                "holdfast.kind": account.kind,
+                "holdfast.texts": sum(map(len, self._by_ticket.values())),
+                "gen_ai.request.model": self._model_name,
+            },
+        )
+        if account.base is not None:
             bills = self._split_charges(sum(self._sizes), self._most_out, estimated=True)
-            self._rows = self._memos.reserve(self._account.base, list(zip(self._by_ticket, bills, strict=True)))
+            try:
+                self._rows = self._memos.reserve(account.base, list(zip(self._by_ticket, bills, strict=True)))
+            except BaseException as problem:
+                self._end_span(problem)
+                raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Write the cost of the request; if that fails, the reserved estimate remains."""
+        self._end_span(error)
         try:
             self._settle(failed=kind is not None)
         except StoreError as problem:
@@ -120,6 +148,12 @@ class LedgerEntry:
 
     def mark_unbilled(self) -> None:
         self._rejected = True
+
+    def _end_span(self, error: BaseException | None) -> None:
+        if self._reported is not None:
+            read, written = self._reported
+            self._span.set({"gen_ai.usage.input_tokens": read, "gen_ai.usage.output_tokens": written})
+        self._span.__exit__(None, error, None)
 
     def _settle(self, *, failed: bool) -> None:
         if not self._rows:

@@ -12,6 +12,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.auth import Caller, Scope
 from holdfast.blobs import UNREACHABLE, find_data_folder
@@ -20,7 +21,11 @@ from holdfast.errors import BadSettings, StoreUnavailable
 from holdfast.extras import require_extra
 from holdfast.private_files import make_private_folder, open_private_file, restrict_to_owner
 from holdfast.settings import DATA_FOLDER, DATABASE_FILE, Settings
+from holdfast.tracing import NO_TRACER
 from holdfast.wiring import Library, open_configured_store
+
+if TYPE_CHECKING:
+    from holdfast.tracing import Tracer
 
 log = logging.getLogger("holdfast")
 
@@ -38,7 +43,7 @@ def settings_for(where: str | Path | None) -> Settings:
     return replace(settings, home=str(home), database=f"sqlite:///{home / DATABASE_FILE}", data=str(home / DATA_FOLDER))
 
 
-def open_library(settings: Settings) -> Library:
+def open_library(settings: Settings, tracer: Tracer = NO_TRACER) -> Library:
     """Open a library. Create its folder if needed, and make its folders private to the user of this process."""
     require_extra("documents")
     home = Path(settings.home)
@@ -50,7 +55,7 @@ def open_library(settings: Settings) -> Library:
             make_private_folder(home)
         except OSError as error:
             raise BadSettings("home_not_created", path=home, detail=error.strerror) from error
-    library = Library(open_configured_store(settings), settings)
+    library = Library(open_configured_store(settings), settings, tracer=tracer)
     if "://" in settings.data:
         _ = library.blobs  # raises if the address is invalid or an extra is missing
     return library

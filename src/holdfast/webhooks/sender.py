@@ -6,24 +6,54 @@ thread wakes the loop that calls `step`.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.tracing import NO_SPAN, NO_TRACER, SpanKind
 from holdfast.webhooks.http_post import PostOptions, post
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
+    from holdfast.tracing import Span, Tracer
     from holdfast.webhooks.deliveries import Attempt, DeliveryOutbox
 
 log = logging.getLogger("holdfast")
 
 THREADS = 8
 MIN_STEP_INTERVAL = timedelta(seconds=1)  # between steps while a due delivery cannot be started
+
+
+class DeliveryTraces(NamedTuple):
+    """Continues the trace of a job in the messages about it."""
+
+    tracer: Tracer = NO_TRACER
+    find_traceparents: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {}
+
+    def span(self, attempt: Attempt) -> Span:
+        """Return the span around an attempt; its place is the `traceparent` that the receiver gets."""
+        if not self.tracer.enabled:
+            return NO_SPAN
+        job = json.loads(attempt.body)["data"].get("job")
+        traceparent = self.find_traceparents([job]).get(job) if job else None
+        if traceparent is None:
+            return NO_SPAN
+        return self.tracer.span(
+            "deliver webhook",
+            kind=SpanKind.CLIENT,
+            parent=traceparent,
+            attributes={
+                "holdfast.job": job,
+                "holdfast.webhook": attempt.webhook,
+                "holdfast.delivery": attempt.delivery,
+                "holdfast.attempt": attempt.attempt_number,
+            },
+        )
 
 
 class Sender:
@@ -37,12 +67,14 @@ class Sender:
         threads: int = THREADS,
         chance: Callable[[], float] = random.random,
         wake: Callable[[], None] = lambda: None,
+        traces: DeliveryTraces = DeliveryTraces(),  # noqa: B008 - it never changes
     ) -> None:
         self._deliveries = deliveries
         self._options = options
         self._threads = threads
         self._random = chance
         self._wake = wake
+        self._traces = traces
         self._mutex = threading.Lock()
         self._in_flight: set[Future[None]] = set()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="holdfast-webhook")
@@ -71,8 +103,12 @@ class Sender:
 
     def _send(self, attempt: Attempt) -> None:
         try:
-            body = attempt.body.encode()
-            result = post(self._options, attempt.url, attempt.headers, body, attempt.claimed_at)
+            with self._traces.span(attempt) as span:
+                headers = {**attempt.headers, **({"traceparent": span.traceparent} if span.traceparent else {})}
+                result = post(self._options, attempt.url, headers, attempt.body.encode(), attempt.claimed_at)
+                span.set({"http.response.status_code": result.status})
+                if result.reason:
+                    span.fail(result.reason)
             self._deliveries.record_result(attempt, result, self._random())
         except Exception:  # sent again when the lease has expired
             log.exception("webhook.outcome_not_recorded webhook=%d delivery=%d", attempt.webhook, attempt.delivery)

@@ -32,6 +32,7 @@ from holdfast.engine.store.rows import OwnerRow, pauses_from_rows, quota_from_ro
 from holdfast.engine.store.tables import LOWEST_PRIORITY
 from holdfast.engine.store.transitions import Snapshot, StoreBase, record_events, record_refusals
 from holdfast.errors import BadRequest
+from holdfast.tracing import NO_TRACER
 from holdfast.wellformed import FlawKind, find_text_flaw
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.engine.rules import Rules
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import AdmissionRecorder, RequestWriter
+    from holdfast.tracing import Tracer
 
     CostEstimator = Callable[[Transaction, Sequence[tuple[str, str]]], Mapping[tuple[str, str], float]]
 
@@ -106,6 +108,7 @@ class AdmissionStore(StoreBase):
         super().__init__(database, rules, wake)
         self._new_job_id = ids
         self.estimate_costs: CostEstimator = lambda _tx, _owners: {}
+        self.tracer: Tracer = NO_TRACER
         self._group_commit = GroupCommit(self._admit_group)
 
     def admit(self, requests: Sequence[Request]) -> list[AdmissionResult]:
@@ -116,12 +119,13 @@ class AdmissionStore(StoreBase):
         """
         for request in requests:
             check_request(request)
+        requests = self._add_trace(requests)
         if len(requests) == 1:
-            return [self._group_commit.submit(requests[0])]
+            return self._link_trace([self._group_commit.submit(requests[0])])
         results: dict[int, AdmissionResult] = {}
         for batch in split_requests(requests):
             results |= self._run_admission(lambda _, batch=batch: batch)  # type: ignore[misc]
-        return [results[index] for index in range(len(requests))]
+        return self._link_trace([results[index] for index in range(len(requests))])
 
     def admit_with(self, write: RequestWriter, record: AdmissionRecorder | None = None) -> list[AdmissionResult]:
         """Admit the requests that `write` returns, in the transaction in which it writes: both commit or neither.
@@ -134,9 +138,21 @@ class AdmissionStore(StoreBase):
             requests = write(tx)
             for request in requests:
                 check_request(request)
-            return dict(enumerate(requests))
+            return dict(enumerate(self._add_trace(requests)))
 
-        return list(self._run_admission(take, record).values())
+        return self._link_trace(list(self._run_admission(take, record).values()))
+
+    def _add_trace(self, requests: Sequence[Request]) -> Sequence[Request]:
+        """Add the current place in a trace. Another thread may commit the requests, so it is read here."""
+        traceparent = self.tracer.traceparent()
+        return requests if traceparent is None else [replace(one, traceparent=traceparent) for one in requests]
+
+    def _link_trace(self, results: list[AdmissionResult]) -> list[AdmissionResult]:
+        """Link the current trace to those of the jobs that requests joined instead of starting work."""
+        if self.tracer.enabled:
+            jobs = {result.job for result in results if result.job and result.verdict is not Verdict.ACCEPTED}
+            self.tracer.link(list(self.find_traceparents(jobs).values()))
+        return results
 
     def _admit_group(self, take: Callable[[], list[Request]]) -> list[AdmissionResult]:
         return list(self._run_admission(lambda _: dict(enumerate(take()))).values())
@@ -316,6 +332,7 @@ class AdmissionStore(StoreBase):
             rows.append([
                 case.job, case.owner, request.base, request.owner, case.generation, str(request.operation),
                 request.cause, request.requester, request.priority, size, request.payload, int(request.notify_on_end),
+                request.traceparent,
             ])  # fmt: skip
         tx.run(sql.OPEN_JOBS, rows)
 

@@ -125,6 +125,7 @@ class Job:
     payload: str | None
     untold: bool  # its end must be reported, and was not yet
     prioritised_at: Moment | None  # when a user last changed its priority
+    traceparent: str | None = None  # the place of the request in a trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +292,10 @@ class Store(Protocol):
 
     def forget(self, tickets: Sequence[Ticket], usages: Mapping[Ticket, Usage] = NO_USAGES) -> None:
         """Delete the rows of slots that were cleaned up. The owner is deleted with its last slot."""
+        ...
+
+    def find_traceparents(self, jobs: Collection[str]) -> dict[str, str]:
+        """Return the place in a trace of each job that has one; none if the database does not answer."""
         ...
 
     def find_recalled(self, tickets: Sequence[Ticket]) -> list[Ticket]:

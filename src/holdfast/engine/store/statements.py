@@ -387,6 +387,7 @@ _row = batch(
     open=int,
     payload=str,
     untold=int,
+    traceparent=str,
 )
 OPEN_JOBS = insert(jobs).from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c))
 
@@ -628,6 +629,10 @@ _owner_is = and_(owners.c.base == text_param("base"), owners.c.owner == text_par
 SELECT_OWNER = select(owners).where(_owner_is)
 SELECT_SLOTS_OF_OWNER = _slots_where(_owner_is).order_by(slots.c.id)
 SELECT_JOB = select(jobs).where(jobs.c.id == text_param("job"))
+_row = batch(job=str)
+SELECT_TRACEPARENTS = select(jobs.c.id, jobs.c.traceparent).select_from(
+    jobs.join(_row, and_(jobs.c.id == _row.c.job, jobs.c.traceparent.is_not(None)))
+)
 WRITE_PAYLOAD = update(jobs).values(payload=text_param("payload")).where(jobs.c.id == text_param("job"))
 SELECT_JOBS_OF_OWNER = (
     select(jobs).where(jobs.c.owner_id == int_param("owner_id")).order_by(jobs.c.generation.desc()).limit(LIMIT)

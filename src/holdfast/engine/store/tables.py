@@ -123,6 +123,7 @@ jobs = Table(
     Column("payload", Text),  # the guard's message for this job
     Column("untold", Integer, nullable=False, server_default="0"),  # 1 until its end was reported
     Column("prioritised_at", BigInteger),  # when a user last changed its priority
+    Column("traceparent", Text),  # of the request, as in the header of W3C Trace Context
     UniqueConstraint("owner_id", "generation"),
     CheckConstraint("open >= 0", name="open"),
     CheckConstraint(make_in_condition("operation", Operation), name="operation"),

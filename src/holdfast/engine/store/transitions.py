@@ -16,7 +16,7 @@ from holdfast.engine.store import statements as sql
 from holdfast.engine.store.rows import slot_from_joined_row, slot_from_row
 from holdfast.engine.totals import Total
 from holdfast.engine.usage import UNKNOWN_USAGE, add_attempt
-from holdfast.errors import StaleLease
+from holdfast.errors import StaleLease, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -97,6 +97,12 @@ class StoreBase:
 
     def _read(self, statement: Any, rows: Sequence[Sequence[Any]] | None = None, **params: Any) -> list[Any]:
         return self.database.read(statement, rows, **params)
+
+    def find_traceparents(self, jobs: Collection[str]) -> dict[str, str]:
+        try:
+            return dict(self._read(sql.SELECT_TRACEPARENTS, [[job] for job in jobs])) if jobs else {}
+        except StoreError:  # nothing may fail because of a trace
+            return {}
 
     def _apply_effects(self, tx: Transaction, snapshot: Snapshot, changes: Sequence[SlotChange]) -> WriteResult:
         """Write the effects of changes: settled jobs, statuses, events."""
