@@ -47,17 +47,11 @@ def upgrade_again(store: SqlStore) -> None:
         connection.execute(text("DROP TABLE metric_totals"))
         connection.execute(text("DROP TABLE metric_increments"))
         connection.execute(text("DELETE FROM event_marks WHERE name = 'metrics'"))
-<<<<<<< HEAD
-        for later in ("usage", "reported_at"):
-            connection.execute(text(f"ALTER TABLE slots DROP COLUMN {later}"))
-        connection.execute(text("UPDATE holdfast_version SET version_num = '0019'"))
-=======
     with (
         store.database.engine.begin() as connection,
         Operations.context(MigrationContext.configure(connection)),
     ):
         v0020_metrics.upgrade()
->>>>>>> 54ad8c8 (Test the migration of the metrics by itself)
 
 
 def test_a_read_shows_events_before_and_after_the_roll_up(store: SqlStore) -> None:

@@ -297,6 +297,27 @@ def deliveries(database: Any) -> list[str]:
         return [body for (body,) in tx.run_sql("SELECT body FROM webhook_deliveries ORDER BY id")]
 
 
+@WAYS
+def test_the_totals_of_the_metrics_move_with_the_part_of_the_log_that_they_contain(
+    desk: Desk, kind: str, other: str
+) -> None:
+    source, target = desk.new_database(kind), desk.new_database(other)
+    rig = desk.fill(source)
+    assert rig.store.roll_up(limit=7) == 7  # the totals contain a part of the events
+    before = rig.store.read_metrics().totals
+    rig.close()
+
+    moved(desk.move(source, target, desk.files))
+
+    store = desk.open(target, data=desk.files).store
+    assert store.find_wrong_slot_totals() == {}
+    after = store.read_metrics().totals
+    for name in ("claims", "commits", "failures", "duplicates"):
+        assert {total: value for total, value in after.items() if total.name == name} == {
+            total: value for total, value in before.items() if total.name == name
+        }
+
+
 def test_older_events_can_be_left_out(desk: Desk) -> None:
     source, target = desk.new_database(), desk.new_database()
     rig = desk.fill(source)
