@@ -335,6 +335,8 @@ def moves(row: Columns) -> dict[str, Columns]:
         "a lower fence": {"fence": 6},
         **elsewhere,
     }
+    if row["until"] is not None:
+        told["a renewed lease"] = {"until": row["until"] + 1}
     if row["due_at"] is None:
         return told | {"due at a time": {"due_at": NOW}}
     told["due a little later"] = {"due_at": row["due_at"] + 1}

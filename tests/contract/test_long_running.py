@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.clock import as_datetime, micros
+from holdfast.engine.plan import Expire
 from holdfast.engine.reconciler import Reconciler
 from holdfast.engine.rules import Rules
 from holdfast.engine.slot import Fault, Progress, Ring
@@ -110,6 +111,22 @@ def test_a_second_report_of_the_same_claim_does_nothing(store: SqlStore) -> None
     assert cards(store).due_at == slot.due_at  # so nothing but the mark tells the second one
     assert store.report_long_running([slot]) == []
     assert len(reports(store)) == 1
+
+
+def test_a_renewal_saves_late_work_from_a_reconciler_that_read_the_slot_before(
+    store: SqlStore, clock: FakeClock
+) -> None:
+    """Seeds 307 and 633 of the simulation: the renewal leaves `due_at` alone, because the report is due earlier."""
+    ticket = claim(store)
+    clock.advance(store.rules.stall)
+    store.extend([LeaseRenewal(ticket=ticket, progress=Progress(), progressed=False)])
+    read = cards(store)
+    clock.advance(timedelta(seconds=1))
+    store.extend([LeaseRenewal(ticket=ticket, progress=Progress(done=1), progressed=True)])
+    assert cards(store).due_at == read.due_at
+    assert store.expire([(read, Expire("no_progress"))]) == []
+    assert store.give_up([read]) == []
+    assert cards(store).holder == "worker"
 
 
 def test_a_long_clean_up_is_reported(store: SqlStore, clock: FakeClock) -> None:

@@ -457,8 +457,8 @@ class Checker:
                 and (row.state == "deleting" or not self.paused())
             )
         if verb in ("ring", "expire", "give_up"):
-            same = (row.wanted, row.fence, row.state, row.due_at, row.holder)
-            read = (shown.wanted, shown.fence, shown.state, shown.due_at, shown.holder)
+            same = (row.wanted, row.fence, row.state, row.due_at, row.until, row.holder)
+            read = (shown.wanted, shown.fence, shown.state, shown.due_at, shown.until, shown.holder)
             rest = self.world.rules.ring_again.total_seconds() * 1_000_000
             late = row.rung_at is None or row.rung_at <= self.world.clock.now() - rest
             rung = late and (row.state == "deleting" or not self.paused())

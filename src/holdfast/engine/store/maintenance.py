@@ -143,4 +143,4 @@ class MaintenanceStore(MetricStore):
 
 def _make_slot_cells(slot: Slot) -> list[Any]:
     """Return the columns that `unchanged_since_read` compares."""
-    return [slot.id, slot.wanted, slot.fence, str(slot.state), slot.due_at, slot.holder]
+    return [slot.id, slot.wanted, slot.fence, str(slot.state), slot.due_at, slot.until, slot.holder]

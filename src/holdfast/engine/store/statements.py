@@ -89,7 +89,7 @@ NEW_GENERATION: dict[str, Any] = {
 
 # Columns of a batch: the values that a worker got with its claim, or that the reconciler has read.
 TICKET_COLUMNS = {"slot": int, "generation": int, "fence": int, "state": str}
-SLOT_READ_COLUMNS = {**TICKET_COLUMNS, "due_at": int, "holder": str}
+SLOT_READ_COLUMNS = {**TICKET_COLUMNS, "due_at": int, "until": int, "holder": str}
 
 
 _slot_owner = owners.alias("whose")
@@ -144,10 +144,14 @@ def held(row: FromClause) -> Condition:
 
 
 def unchanged_since_read(row: FromClause) -> Condition:
-    """Match if nothing that the reconciler decided on has changed since it read the slot."""
+    """Match if nothing that the reconciler decided on has changed since it read the slot.
+
+    A renewal always changes `until`. It may leave `due_at` alone, which is at the latest when a long attempt is reported.
+    """
     return and_(
         held(row),
         slots.c.due_at.is_not_distinct_from(row.c.due_at),
+        slots.c.until.is_not_distinct_from(row.c.until),
         slots.c.holder.is_not_distinct_from(row.c.holder),
     )
 
