@@ -173,6 +173,14 @@ def test_counters_of_a_kind_are_zero_before_their_first_increase(rig: Rig) -> No
     assert found["holdfast_failures_total", "other", "content"] == 0.0
 
 
+def test_the_stages_of_real_attempts_are_shown_by_kind(rig: Rig) -> None:
+    rig.index("whales.md", TEXT)
+    rig.index("stones.md", "# Stones\n\nGranite is hard.\n")
+    found = parse(rig.library.metrics().render().body.decode())
+    counts = {key[1:]: value for key, value in found.items() if key[0] == "holdfast_stage_seconds_count"}
+    assert counts == {("content", "reading"): 2.0, ("content", "chunking"): 2.0}
+
+
 def index_rows(rig: Rig) -> dict[tuple[str, str], float]:
     found = parse(rig.library.metrics().render().body.decode())
     return {(key[1], key[2]): value for key, value in found.items() if key[0] == "holdfast_index_rows"}

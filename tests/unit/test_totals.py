@@ -57,6 +57,21 @@ def test_measured_attempts_are_observed_in_one_bucket_and_in_the_sum() -> None:
     assert added(done, name="attempt_cpu_seconds") == {"": 0.25}
 
 
+def test_each_stage_of_an_attempt_is_observed() -> None:
+    done = event("completed", ran_ms=450, stages={"reading": 400, "chunking": 50})
+    assert added(done, done, name="stage_seconds") == {
+        "reading 0.5": 2.0, "reading sum": 0.8, "chunking 0.05": 2.0, "chunking sum": 0.1
+    }  # fmt: skip
+
+
+def test_a_stage_that_is_no_plain_word_does_not_become_a_label() -> None:
+    for stage in ("page 17", "x" * 33, "größe", ""):
+        assert set(added(event("completed", stages={stage: 1}), name="stage_seconds")) == {"other 0.01", "other sum"}
+    assert set(added(event("completed", stages={"asking twice": 1}), name="stage_seconds")) == {
+        "asking_twice 0.01", "asking_twice sum"
+    }  # fmt: skip
+
+
 def test_a_value_on_a_bound_is_in_its_bucket_and_a_larger_one_than_all_bounds_in_the_last() -> None:
     assert set(added(event("completed", ran_ms=1000), name="attempt_seconds")) == {"1", "sum"}
     assert set(added(event("completed", ran_ms=10**9), name="attempt_seconds")) == {INFINITE, "sum"}

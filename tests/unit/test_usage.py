@@ -88,6 +88,26 @@ def test_a_meter_adds_the_share_of_a_batch_and_the_processes_that_worked_for_the
     assert (usage.peak_kb, usage.ran_ms, usage.waited_ms) == (70_000, 300, 3)
 
 
+def test_a_meter_measures_each_stage_and_the_preparation() -> None:
+    moments = iter([10.0, 11.0, 11.5, 11.75, 12.0, 12.0, 13.0, 13.0])
+    meter = AttemptMeter(lambda: next(moments), shared=Spent(cpu_ms=1, ran_ms=5))
+    meter.start_stage("reading")  # a second after the start
+    meter.start_stage("chunking")
+    meter.start_stage("reading")
+    assert meter.read(waited_ms=0).stages == (("prepare", 5), ("reading", 750), ("chunking", 250))
+    assert meter.read(waited_ms=0).stages == (("prepare", 5), ("reading", 1750), ("chunking", 250))
+
+
+def test_stages_are_in_the_event_of_an_attempt_and_not_in_the_sum_of_all() -> None:
+    attempt = Usage(ran_ms=3, stages=(("reading", 1.23456), ("chunking", 2)))
+    assert json.loads(f"{{{attempt.format_members()}}}")["stages"] == {"reading": 1.235, "chunking": 2}
+    stored = add_attempt(None, attempt)
+    assert stored is not None
+    both = add_attempt(stored, attempt)
+    assert both is not None
+    assert (Usage.parse(stored).stages, Usage.parse(both)) == ((), Usage(ran_ms=6))
+
+
 @on_linux
 def test_the_peak_of_a_long_attempt_does_not_count_for_the_next_one() -> None:
     memory = PeakMemory()

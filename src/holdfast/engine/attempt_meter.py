@@ -1,4 +1,4 @@
-"""Measures attempts: processor time, peak memory, wall time, and the rows that the indexer counts.
+"""Measures attempts: processor time, peak memory, wall time, stages, and the rows that the indexer counts.
 
 - Processor time is that of the worker's thread, and of the process that reads the file. Threads that a library starts
   for itself are not included.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.process_usage import ProcessUsage
 
+PREPARATION = "prepare"  # the stage of the work for a whole batch
 LONG_MS = 5.0  # attempts that ran longer have a memory reading of their own
 NANOSECONDS_PER_MS = 1_000_000
 
@@ -106,7 +107,10 @@ class PeakMemory:
 class AttemptMeter:
     """Measures one attempt, from the creation of the meter to each reading."""
 
-    __slots__ = ("_child_cpu_ms", "_child_peak_kb", "_memory", "_shared", "_stopwatch", "kept", "removed", "written")
+    __slots__ = (
+        "_child_cpu_ms", "_child_peak_kb", "_memory", "_monotonic", "_shared", "_stage", "_stage_began", "_stage_ms",
+        "_stopwatch", "kept", "removed", "written",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -120,7 +124,16 @@ class AttemptMeter:
         self._child_peak_kb = 0
         self._memory = memory
         self._shared = shared
+        self._monotonic = monotonic
+        self._stage, self._stage_began = "", 0.0
+        self._stage_ms: dict[str, float] = {PREPARATION: shared.ran_ms} if shared.ran_ms else {}
         self._stopwatch = Stopwatch(monotonic)
+
+    def start_stage(self, stage: str) -> None:
+        """End the present stage, and start the next. Time before the first stage belongs to none."""
+        now = self._monotonic()
+        self._end_stage(now)
+        self._stage, self._stage_began = stage, now
 
     def add_child(self, usage: ProcessUsage) -> None:
         """Add the usage of another process that worked for this attempt."""
@@ -130,6 +143,8 @@ class AttemptMeter:
     def read(self, waited_ms: int, spent: Spent | None = None) -> Usage:
         """Return the usage until now. `spent` replaces the time since the start, for a part of a batch."""
         cpu_ms, ran_ms = spent or self._stopwatch.read()
+        if self._stage:
+            self.start_stage(self._stage)
         peak_kb = self._memory.read(ran_ms) if self._memory is not None else 0
         return Usage(
             cpu_ms + self._shared.cpu_ms + self._child_cpu_ms,
@@ -139,7 +154,13 @@ class AttemptMeter:
             self.written,
             self.kept,
             self.removed,
+            tuple(self._stage_ms.items()),
         )
+
+    def _end_stage(self, now: float) -> None:
+        if self._stage:
+            earlier = self._stage_ms.get(self._stage, 0.0)
+            self._stage_ms[self._stage] = earlier + (now - self._stage_began) * 1000
 
 
 os.register_at_fork(after_in_child=PeakMemory._after_fork)  # noqa: SLF001 - the hook belongs to the class

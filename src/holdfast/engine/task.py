@@ -59,6 +59,7 @@ class Task:
         if stage and stage != self._stage:
             self._stage = stage
             self._span.stage(stage)
+            self._meter.start_stage(stage)
         self._heartbeat.record_progress(
             self.ticket, Progress(stage=stage, step=step, steps=steps, done=done, total=total)
         )

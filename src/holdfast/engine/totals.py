@@ -1,7 +1,8 @@
 """What the events of slots add to the totals of the metrics. Pure.
 
 A total has a name, a kind of work and a detail: `("failures", "vector", "timeout")`. A histogram has one total for each
-bucket, which counts only the values of this bucket, and one for the sum of all values.
+bucket, which counts only the values of this bucket, and one for the sum of all values. The detail of a stage contains
+its name and the bucket: `("stage_seconds", "vector", "embedding 0.1")`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.engine.states import SlotState, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 class Total(NamedTuple):
@@ -39,6 +40,7 @@ SLOTS, CLAIMS, COMMITS, FAILURES, RETRIES, LEASE_LOSSES, ATTEMPT_CPU = (
     "slots", "claims", "commits", "failures", "retries", "lease_losses", "attempt_cpu_seconds",
 )  # fmt: skip
 ATTEMPT_SECONDS, QUEUE_WAIT_SECONDS, ATTEMPT_PEAK_BYTES = "attempt_seconds", "queue_wait_seconds", "attempt_peak_bytes"
+STAGE_SECONDS = "stage_seconds"
 SUM = "sum"  # the detail of the sum of a histogram
 INFINITE = "+Inf"
 MEBIBYTE = 2**20
@@ -48,6 +50,7 @@ BUCKETS: Mapping[str, tuple[float, ...]] = MappingProxyType(
     {
         ATTEMPT_SECONDS: _SECONDS,
         QUEUE_WAIT_SECONDS: _SECONDS,
+        STAGE_SECONDS: _SECONDS,
         ATTEMPT_PEAK_BYTES: tuple(float(size * MEBIBYTE) for size in (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)),
     }
 )
@@ -58,8 +61,9 @@ MEASURED = (
     ("peak_kb", ATTEMPT_PEAK_BYTES, 1024.0),
 )
 SLOT_EVENTS = "slot."
-UNNAMED_CODE = "other"  # for a code that is not a short word
+UNNAMED_CODE = "other"  # for a code or a stage that is not a short word
 MAX_CODE = 64
+MAX_STAGE = 32
 
 
 def add_up(events: Iterable[SlotEvent]) -> dict[Total, float]:
@@ -99,12 +103,20 @@ def _parts(verb: str, text: str) -> tuple[tuple[str, str, float], ...]:
         parts.append((FAILURES, _clean_code(data["error"]), 1.0))
     if was_running and verb in (Verb.EXPIRE, Verb.GIVE_UP, Verb.CLAIM):
         parts.append((LEASE_LOSSES, "", 1.0))
+    return (*parts, *_measured_parts(data))
+
+
+def _measured_parts(data: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Yield the totals of what an attempt measured."""
     for field, name, factor in MEASURED:
         if field in data:
-            parts += _observe(name, data[field] * factor)
+            yield from _observe(name, data[field] * factor)
+    for stage, spent_ms in data.get("stages", {}).items():
+        label = _clean_stage(stage)
+        for name, bucket, value in _observe(STAGE_SECONDS, spent_ms / 1000):
+            yield name, f"{label} {bucket}", value
     if "cpu_ms" in data:
-        parts.append((ATTEMPT_CPU, "", data["cpu_ms"] / 1000))
-    return tuple(parts)
+        yield ATTEMPT_CPU, "", data["cpu_ms"] / 1000
 
 
 def _observe(name: str, value: float) -> list[tuple[str, str, float]]:
@@ -116,3 +128,9 @@ def _observe(name: str, value: float) -> list[tuple[str, str, float]]:
 def _clean_code(code: str) -> str:
     """Return a code as a label. Plug-ins and guarded works choose codes, and a label must not contain other text."""
     return code if len(code) <= MAX_CODE and code.isascii() and code.replace("_", "a").isalnum() else UNNAMED_CODE
+
+
+def _clean_stage(stage: str) -> str:
+    """Return a stage as a label. A stage with a number in its name would make a time series for each number."""
+    name = stage.replace(" ", "_")
+    return name if len(name) <= MAX_STAGE and name.isascii() and name.replace("_", "a").isalpha() else UNNAMED_CODE

@@ -20,6 +20,7 @@ class Usage(NamedTuple):
     written: int = 0  # rows
     kept: int = 0  # rows of an earlier build that this one serves, too
     removed: int = 0  # rows that are not served any more
+    stages: tuple[tuple[str, float], ...] = ()  # each stage with its milliseconds; of one attempt only
 
     def format_members(self) -> str:
         """Return the members of a JSON object, without the braces. Rows are left out if there are none."""
@@ -54,7 +55,7 @@ def add_attempt(earlier: str | None, attempt: Usage) -> str | None:
     """Return the JSON members of the usage of all attempts, given those of the earlier ones; None if there are none."""
     if attempt is UNKNOWN_USAGE:
         return earlier
-    total = attempt if earlier is None else Usage.parse(earlier).add(attempt)
+    total = attempt._replace(stages=()) if earlier is None else Usage.parse(earlier).add(attempt)
     return total.format_members()
 
 
@@ -64,6 +65,8 @@ def _format_members(usage: Usage) -> str:
         f'"cpu_ms": {usage.cpu_ms:.3f}, "peak_kb": {usage.peak_kb}, '
         f'"ran_ms": {usage.ran_ms:.3f}, "waited_ms": {usage.waited_ms}'
     )
+    if usage.stages:
+        used += f', "stages": {json.dumps({stage: round(ms, 3) for stage, ms in usage.stages})}'
     if not (usage.written or usage.kept or usage.removed):
         return used
     return f'{used}, "written": {usage.written}, "kept": {usage.kept}, "removed": {usage.removed}'

@@ -53,8 +53,8 @@ def _gauge(name: str, *labels: str, total: str = "") -> Metric:
     return Metric(name=f"holdfast_{name}", type=MetricType.GAUGE, labels=labels, total=total)
 
 
-def _histogram(name: str) -> Metric:
-    return Metric(name=f"holdfast_{name}", type=MetricType.HISTOGRAM, labels=("kind",), total=name)
+def _histogram(name: str, *labels: str) -> Metric:
+    return Metric(name=f"holdfast_{name}", type=MetricType.HISTOGRAM, labels=labels, total=name)
 
 
 METRICS = (
@@ -76,9 +76,10 @@ METRICS = (
     _counter("lease_losses", "kind"),
     _counter("stale_writes", "verb"),  # the engine counts them by verb
     _counter("duplicates", "reason"),
-    _histogram("attempt_seconds"),
-    _histogram("queue_wait_seconds"),
-    _histogram("attempt_peak_bytes"),
+    _histogram("attempt_seconds", "kind"),
+    _histogram("stage_seconds", "kind", "stage"),
+    _histogram("queue_wait_seconds", "kind"),
+    _histogram("attempt_peak_bytes", "kind"),
     _counter("attempt_cpu_seconds", "kind"),
     _counter("tokens", "kind", "paid"),
     _counter("cost", "kind", "paid"),

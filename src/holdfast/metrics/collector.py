@@ -96,8 +96,11 @@ def _choose_labels(metric: Metric, total: Total) -> list[str]:
 def _make_histogram(metric: Metric, totals: Mapping[Total, float]) -> HistogramMetricFamily:
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     bounds = [*map(name_bucket, BUCKETS[metric.total]), INFINITE]
-    for kind in sorted({total.kind for total in totals}):
-        counts = accumulate(totals.get(Total(metric.total, kind, bound), 0.0) for bound in bounds)
-        total = totals.get(Total(metric.total, kind, SUM), 0.0)
-        family.add_metric([kind], list(zip(bounds, counts, strict=True)), total)
+    series: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    for total, value in totals.items():
+        *more, bound = total.detail.split(" ")  # the values of other labels, and the bucket
+        series[(total.kind, *more)][bound] = value
+    for labels, values in sorted(series.items()):
+        counts = accumulate(values.get(bound, 0.0) for bound in bounds)
+        family.add_metric(labels, list(zip(bounds, counts, strict=True)), values.get(SUM, 0.0))
     return family

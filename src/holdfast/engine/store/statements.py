@@ -146,7 +146,8 @@ def held(row: FromClause) -> Condition:
 def unchanged_since_read(row: FromClause) -> Condition:
     """Match if nothing that the reconciler decided on has changed since it read the slot.
 
-    A renewal always changes `until`. It may leave `due_at` alone, which is at the latest when a long attempt is reported.
+    A renewal always changes `until`. It can leave `due_at` alone, because `due_at` is never later than the report of a
+    long attempt.
     """
     return and_(
         held(row),
