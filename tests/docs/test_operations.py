@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from holdfast.messages import format_message, load_catalogue
+from holdfast.metrics import METRICS
 from tests.support.command_lines import parse
 from tests.support.serve_process import Serving
 
@@ -127,3 +128,10 @@ def test_the_statements_of_the_page_run_on_postgresql(postgres_url: str) -> None
             waiting, tables = [other.execute(statement).fetchall() for statement in statements]
     assert "idle in transaction" in [row[1] for row in waiting]
     assert "slots" in [row[0] for row in tables]
+
+
+@pytest.mark.parametrize("section", ["It is slow", "It is stuck", "It costs too much", "The disk is full"])
+def test_each_section_names_metrics_and_commands(section: str) -> None:
+    part = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"`(holdfast_\w+)`", part)) & {metric.name for metric in METRICS}
+    assert any(line.startswith("holdfast ") for line in lines(section))

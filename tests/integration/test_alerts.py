@@ -171,6 +171,17 @@ def test_an_alert_fires_at_its_fault_and_no_other_does(watched: Watched, alert: 
     assert {rule["health"] for rule in rules} == {"ok"}
 
 
+def test_the_age_of_the_queues_of_each_group_is_recorded_for_autoscalers(watched: Watched) -> None:
+    def ages() -> dict[str, float]:
+        found = watched.query("holdfast:group_queue_age_seconds")
+        return {one["metric"]["group"]: float(one["value"][1]) for one in found}
+
+    assert ages() == {"documents": 0, "vectors": 0, "models": 0}
+    watched.put(1)
+    watched.advance(timedelta(minutes=2))
+    until(lambda: ages() == {"documents": 120, "vectors": 0, "models": 0}, "the age of the document is recorded")
+
+
 def test_prometheus_evaluates_every_expression_of_the_dashboard(watched: Watched) -> None:
     panels = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from tests.support.processes import ROOT
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 MANIFESTS = ROOT / "deploy/kubernetes"
+AUTOSCALING = ROOT / "deploy/kubernetes-autoscaling"
 TEMPLATE = "secret.example.yaml"
 SECRET = "f" * 64  # in place of an empty value, which the operator fills in
 
 
-def read_kustomization() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text("utf-8"))
+def read_kustomization(folder: Path = MANIFESTS) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))
     return content
+
+
+def read_autoscalers() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((AUTOSCALING / "autoscalers.yaml").read_text("utf-8")))
 
 
 def read_manifests(kind: str = "") -> list[dict[str, Any]]:
