@@ -9,8 +9,10 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from celery import Celery
-from sqlalchemy import column, insert, table, text
+from sqlalchemy import column, create_engine, insert, inspect, table, text
 from starlette.responses import JSONResponse
 
 from holdfast.guard import Finished, Guard, Run
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/guard.md").read_text()
-DECLARED, ASKED, LOOKED, ROWS, OUTSIDE, TOLD, _LOCKED, _METRICS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+DECLARED, ASKED, LOOKED, ROWS, OUTSIDE, TOLD, _LOCKED, TABLES, MIGRATION, _METRICS = BLOCKS
 (SAID,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
 PLACE = "postgresql+psycopg://app@db/app"
 
@@ -87,6 +90,23 @@ def test_guarded_work_with_the_documented_calls_writes_and_publishes_its_result(
     assert known["found"] == ["one"]
     with guard.store.database.reading() as tx:
         assert tx.connection.execute(text("SELECT said FROM answers")).scalars().all() == ["krill"]
+
+
+def test_the_documented_places_of_tables_are_those_of_the_guard() -> None:
+    made: list[Guard] = []
+    engine = create_engine(PLACE)
+    run(TABLES, {"Guard": lambda *given, **options: made.append(Guard(*given, **options)), "engine": engine})
+    assert [one.place.names.table("slots") for one in made] == ["indexing.slots", "guard_slots", "guard.slots"]
+
+
+def test_the_documented_migration_creates_the_tables(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    with engine.begin() as connection:
+        known = {"op": Operations(MigrationContext.configure(connection))}
+        run(MIGRATION.replace('schema="guard"', 'prefix="guard_"'), known)
+        known["upgrade"]()  # type: ignore[operator]
+    assert "guard_slots" in inspect(engine).get_table_names()
+    engine.dispose()
 
 
 def test_the_caller_is_notified_when_the_work_ends(shop: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, text
 
 from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.states import Operation, Outcome, Status
-from holdfast.engine.store.factory import open_store
+from holdfast.engine.store.factory import open_store_with_own_tables
 from holdfast.errors import BadRequest, BadSettings, Permanent, StaleLease, Transient
 from holdfast.guard import Finished, Guard, Run, Work
 from holdfast.guard.lock import EarlyLock
@@ -631,14 +631,14 @@ def test_two_threads_that_open_the_store_concurrently_share_one_and_close_the_ot
     both = threading.Barrier(2)
 
     def open_at_once(*args: Any, **more: Any) -> SqlStore:
-        store = open_store(*args, **more)
+        store = open_store_with_own_tables(*args, **more)
         monkeypatch.setattr(store, "close", lambda: closed.append(store))
         opened.append(store)
         if len(opened) <= both.parties:
             both.wait()
         return store
 
-    monkeypatch.setattr("holdfast.guard.guard.open_store", open_at_once)
+    monkeypatch.setattr("holdfast.guard.place.open_store_with_own_tables", open_at_once)
     with ThreadPoolExecutor(2) as threads:
         found = [one.result() for one in [threads.submit(lambda: guard.store) for _ in range(2)]]
     assert found[0] is found[1] is guard.store

@@ -34,6 +34,9 @@ SELECT md5(string_agg(part, '|' ORDER BY part)) FROM (
   WHERE connamespace = 'public'::regnamespace
 ) AS parts
 """
+OTHER_SCHEMAS = (
+    "SELECT nspname FROM pg_namespace WHERE nspname NOT IN ('public', 'information_schema') AND nspname !~ '^pg_'"
+)
 OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
 
@@ -90,6 +93,8 @@ class Databases:
         if _number(connection, "SELECT pg_database_size(current_database())") > wanted.size + GROWTH:
             return False
         connection.execute(wanted.clock)
+        for (schema,) in connection.execute(OTHER_SCHEMAS).fetchall():
+            connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
         known = set(wanted.tables)
         for table in _tables(connection):
             if table not in known:

@@ -28,9 +28,9 @@ NAMES = frozenset({
     "API", "Anki", "BM25", "CPU", "CSV", "Celery", "Ctrl", "DOCX", "Excel", "GB", "HTML", "HTTP", "HTTPS", "Holdfast",
     "IPv4", "IPv6", "Idempotency-Key", "JSON", "JavaScript", "KB", "MB", "MCP", "Markdown", "NUL", "OCR",
     "OpenAI", "PDF", "PostgreSQL", "PowerPoint", "Prometheus", "Python", "RabbitMQ", "Redis", "SHA-256", "SQL",
-    "SQLite", "SSE",
+    "SQLAlchemy", "SQLite", "SSE",
     "TLS", "TMPDIR", "TOML", "TSV", "URL", "UTC", "UTF-8", "Unicode", "Valkey", "Webhook", "Word", "XML", "ZIP",
-    "pgbouncer",
+    "pgbouncer", "psycopg",
 })
 # fmt: on
 # What users type or read elsewhere in the same form: code, settings, paths, addresses, options, event types.

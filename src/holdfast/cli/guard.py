@@ -28,6 +28,7 @@ GuardArgument = Annotated[
 def declare(app: typer.Typer) -> None:
     command(app, "reconcile")(reconcile)
     command(app, "adopt")(adopt)
+    command(app, "ddl")(ddl)
 
 
 def reconcile(
@@ -62,6 +63,26 @@ def adopt(
     """
     given = {"database": source, "table": table, "key": key, "active": active}
     return _run_with_exit_code(context, lambda: _adopt_rows(context, guard, work, given, dry_run=dry_run))
+
+
+def ddl(
+    context: CommandContext,
+    guard: GuardArgument,
+    from_version: Annotated[
+        str | None, typer.Option("--from-version", metavar="VERSION", help="Upgrade tables of this version.")
+    ] = None,
+) -> ExitCode:
+    """Print the SQL that creates the tables of the guard, or upgrades them.
+
+    Example:
+        holdfast guard ddl shop.tasks:guard
+    """
+
+    def show() -> None:
+        statements = _load_guard(guard).place.ddl(from_version)
+        context.print_result(statements, lambda: print("".join(f"{statement};\n" for statement in statements), end=""))
+
+    return _run_with_exit_code(context, show)
 
 
 def _run_with_exit_code(context: CommandContext, work: Callable[[], None]) -> ExitCode:

@@ -22,6 +22,7 @@ from holdfast.db.database import Database, Transaction
 from holdfast.db.notify import Listener, MemoryNotifier, Notifier
 from holdfast.db.schema import IdType, make_in_condition, metadata, partial_index
 from holdfast.db.secure_delete import Obstacle, SecureDeleteStage
+from holdfast.db.table_names import TableNames
 
 __all__ = [
     "LIMIT",
@@ -38,6 +39,7 @@ __all__ = [
     "Notifier",
     "Obstacle",
     "SecureDeleteStage",
+    "TableNames",
     "Transaction",
     "batch",
     "for_each",

@@ -18,6 +18,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.selectable import SelectBase
 
 from holdfast.db.batches import for_each
+from holdfast.db.table_names import COMPILE_OPTIONS, TableNames
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ log = logging.getLogger("holdfast")
 T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
-# compiled statements of this process, by SQL dialect
-_COMPILED: dict[type[SqlDialect], dict[ClauseElement, CompiledStatement]] = {}
+# compiled statements of this process, by SQL dialect and names of tables
+_COMPILED: dict[tuple[type[SqlDialect], TableNames], dict[ClauseElement, CompiledStatement]] = {}
+PLAIN_NAMES = TableNames()
 MAX_ATTEMPTS = 5  # runs of a transaction that conflicts with another one
 FIRST_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds between two attempts to reach the database
 
@@ -138,11 +140,16 @@ class Transaction:
     """
 
     def __init__(
-        self, connection: Connection, dialect: Dialect, compiled: dict[ClauseElement, CompiledStatement]
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        compiled: dict[ClauseElement, CompiledStatement],
+        names: TableNames,
     ) -> None:
         self._connection = connection
         self._dialect = dialect
         self._compiled = compiled
+        self._names = names
         self._driver: Any = connection.connection.driver_connection
         self.needs_notification = False  # wake event listeners after the commit
         self.may_have_written = False
@@ -160,7 +167,7 @@ class Transaction:
             return []
         known = self._compiled.get(statement)
         if known is None:
-            known = self._compiled[statement] = _compile(statement, self._connection.dialect)
+            known = self._compiled[statement] = _compile(statement, self._connection.dialect, self._names)
         if not known.reads_only:
             self.may_have_written = True
         cursor = self._driver.cursor()
@@ -216,10 +223,14 @@ class Database:
             rows = tx.run(SELECT_JOB, job="…")
     """
 
-    def __init__(self, engine: Engine, dialect: Dialect) -> None:
+    def __init__(
+        self, engine: Engine, dialect: Dialect, names: TableNames = PLAIN_NAMES, *, owns_engine: bool = True
+    ) -> None:
         self.engine = engine
         self.dialect = dialect
-        self._compiled = _COMPILED.setdefault(type(engine.dialect), {})
+        self.names = names
+        self._owns_engine = owns_engine  # else `close` leaves its connections to the caller
+        self._compiled = _COMPILED.setdefault((type(engine.dialect), names), {})
         self._errors: tuple[type[Exception], ...] = (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error)
         self._shared = threading.local()  # see shared_reading
         self._notifier: Notifier | None = None
@@ -298,7 +309,7 @@ class Database:
 
     def wrap_connection(self, connection: Connection) -> Transaction:
         """Wrap a connection of this database that has an open transaction."""
-        return Transaction(connection, self.dialect, self._compiled)
+        return Transaction(connection, self.dialect, self._compiled, self.names)
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
@@ -357,7 +368,8 @@ class Database:
     def close(self) -> None:
         for notifier in self._notifiers:
             notifier.close()
-        self.engine.dispose()
+        if self._owns_engine:
+            self.engine.dispose()
         self.dialect.close()
 
     def _notify(self, tx: Transaction) -> None:
@@ -406,8 +418,8 @@ def driver_error(error: Exception) -> BaseException:
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 
-def _compile(statement: ClauseElement, dialect: SqlDialect) -> CompiledStatement:
-    compiled = statement.compile(dialect=dialect)
+def _compile(statement: ClauseElement, dialect: SqlDialect, names: TableNames) -> CompiledStatement:
+    compiled = statement.compile(dialect=dialect, **({} if names.plain else COMPILE_OPTIONS))
     assert isinstance(compiled, SQLCompiler)  # noqa: S101 - only statements are run
     constants = {
         name: parameter.effective_value for parameter, name in compiled.bind_names.items() if not parameter.required
@@ -415,4 +427,5 @@ def _compile(statement: ClauseElement, dialect: SqlDialect) -> CompiledStatement
     reads_only = isinstance(statement, SelectBase | for_each) and not any(
         cte.element.is_dml for cte in compiled.ctes or ()
     )
-    return CompiledStatement(str(compiled), constants, compiled.positiontup or (), reads_only)
+    sql = str(compiled) if names.plain else names.localise(str(compiled), postgres=dialect.name == "postgresql")
+    return CompiledStatement(sql, constants, compiled.positiontup or (), reads_only)

@@ -39,14 +39,14 @@ def migrate(database: Database) -> None:
         return
     with database.writing(durable=True) as tx:
         if tx.connection.dialect.name == "postgresql":
-            _wait_for_turn(tx.connection)
+            wait_for_turn(tx.connection)
         version = read_version(tx.connection)
         require_open(tx.connection, version)
         if version != find_head():
-            _upgrade(tx.connection)
+            upgrade_tables(tx.connection)
 
 
-def _wait_for_turn(connection: Connection) -> None:
+def wait_for_turn(connection: Connection) -> None:
     """Wait until no other process upgrades the database. A long upgrade is not an error, so no timeout applies."""
     connection.execute(text("SET LOCAL statement_timeout = 0"))
     connection.execute(text("SET LOCAL lock_timeout = 0"))
@@ -54,7 +54,8 @@ def _wait_for_turn(connection: Connection) -> None:
     connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
 
 
-def _upgrade(connection: Connection) -> None:
+def upgrade_tables(connection: Connection) -> None:
+    """Upgrade the tables of Holdfast in the transaction of the caller."""
     from alembic import command  # noqa: PLC0415 - rarely needed, and slow to import
     from alembic.config import Config  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415

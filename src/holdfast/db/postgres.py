@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -255,7 +256,9 @@ def postgres_engine(url: str, options: ConnectionOptions) -> Engine:
     if options.pooled:
         connect_args["prepare_threshold"] = None  # the next transaction may run on another connection
     else:
-        connect_args["options"] = " ".join(f"-c {name}={value}" for name, value in options.session_settings.items())
+        # An option in the address, such as a search_path, is kept and overrides ours.
+        own = [f"-c {name}={value}" for name, value in options.session_settings.items()]
+        connect_args["options"] = " ".join([*own, *_options_in(url)])
     engine = create_engine(
         url,
         pool_size=options.pool,
@@ -268,6 +271,11 @@ def postgres_engine(url: str, options: ConnectionOptions) -> Engine:
     if options.pooled:
         _set_timeouts_per_transaction(engine, options)
     return engine
+
+
+def _options_in(url: str) -> list[str]:
+    given = make_url(url).query.get("options", ())
+    return [given] if isinstance(given, str) else list(given)
 
 
 def _test_doubtful_connections(engine: Engine) -> None:

@@ -11,15 +11,17 @@ from holdfast.clock import SystemClock
 from holdfast.engine import Operation
 from holdfast.engine.reconciler import Reconciler
 from holdfast.engine.store import LARGEST_BATCH
-from holdfast.engine.store.factory import open_store
 from holdfast.errors import BadSettings
 from holdfast.extras import importing_extra
+from holdfast.guard.place import GuardDatabase
 from holdfast.guard.work import Work
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
+
+    from sqlalchemy import Engine
 
     from holdfast.engine import Ring
     from holdfast.engine.store import SqlStore
@@ -31,17 +33,34 @@ log = logging.getLogger("holdfast")
 
 
 class Guard:
-    """The guard of an app: `Guard("postgresql+psycopg://…")`.
+    """The guard of an app: `Guard("postgresql+psycopg://…")`, or `Guard(engine=engine)` with the engine of the app.
 
     The database is opened at first use, and again after a fork: each worker of a web server and each child of Celery
     has its own connections.
+
+    The guard has tables of its own: on PostgreSQL in the schema `guard`, on SQLite with the prefix `guard_`. `schema`
+    and `prefix` change that. With `create_tables=False` it never creates or upgrades them; `holdfast guard ddl` prints
+    the SQL for that.
+
+    Example:
+        guard = Guard(engine=engine, schema="indexing", create_tables=False)
     """
 
-    def __init__(self, settings: Settings | str | None = None, *, lock: EarlyLock | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | str | None = None,
+        *,
+        engine: Engine | None = None,
+        schema: str | None = None,
+        prefix: str | None = None,
+        create_tables: bool = True,
+        lock: EarlyLock | None = None,
+    ) -> None:
         if not isinstance(settings, Settings):
             given = Settings.from_environment()
             settings = replace(given, database=settings) if settings else given
         self.settings = settings
+        self.place = GuardDatabase(settings, engine, schema=schema, prefix=prefix, create_tables=create_tables)
         self.lock = lock
         self.clock = SystemClock()
         self.works: dict[str, Work] = {}
@@ -109,7 +128,7 @@ class Guard:
         if opened is not None:
             return opened
         settings = self.settings
-        store = open_store(settings.database, rules=settings.rules, clock=self.clock, connections=settings.connections)
+        store = self.place.open(self.clock)
         reconciler = Reconciler(
             store, _ResendingScheduler(self, store), self.works, settings.rules, retention=settings.retention
         )

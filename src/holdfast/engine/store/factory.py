@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from holdfast.db import ConnectionOptions, Database
+from holdfast.db import ConnectionOptions, Database, TableNames
 from holdfast.db.migrate import migrate
+from holdfast.engine.store.own_tables import prepare_own_tables
 from holdfast.engine.store.sql_store import SqlStore
 from holdfast.engine.store.statements import LOCK_OWNERS
 from holdfast.errors import BadSettings
@@ -20,8 +21,12 @@ from holdfast.url_secrets import MASK
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sqlalchemy import Engine
+
     from holdfast.clock import Clock
     from holdfast.engine.rules import Rules
+
+PLAIN_NAMES = TableNames()
 
 
 def new_job_id() -> str:
@@ -29,7 +34,9 @@ def new_job_id() -> str:
     return f"{time.time_ns():016x}{secrets.token_hex(8)}"
 
 
-def open_database(url: str, clock: Clock, connections: ConnectionOptions | None = None) -> Database:
+def open_database(
+    url: str, clock: Clock, connections: ConnectionOptions | None = None, names: TableNames = PLAIN_NAMES
+) -> Database:
     """Open `sqlite:///path`, `sqlite://` (memory) or `postgresql+psycopg://…`, without a query."""
     try:
         parsed = make_url(url)
@@ -41,13 +48,13 @@ def open_database(url: str, clock: Clock, connections: ConnectionOptions | None 
         from holdfast.db.sqlite import SqliteDialect, sqlite_engine  # noqa: PLC0415 - import only one dialect
 
         path = Path(parsed.database) if parsed.database and parsed.database != ":memory:" else None
-        return Database(sqlite_engine(path, clock), SqliteDialect(path))
+        return Database(sqlite_engine(path, clock), SqliteDialect(path), names)
     if backend == "postgresql":
         from holdfast.db.postgres import PostgresDialect, postgres_engine  # noqa: PLC0415 - import only one dialect
 
         try:
             options = connections or ConnectionOptions()
-            return Database(postgres_engine(url, options), PostgresDialect(LOCK_OWNERS, options))
+            return Database(postgres_engine(url, options), PostgresDialect(LOCK_OWNERS, options), names)
         except (ImportError, NoSuchModuleError) as error:
             raise BadSettings("database_driver_missing", driver=parsed.drivername, detail=error) from error
     raise BadSettings("database_unsupported", backend=backend)
@@ -70,3 +77,22 @@ def open_store(
         database.close()
         raise
     return SqlStore(database, rules, ids, wake)
+
+
+def join_database(engine: Engine, connections: ConnectionOptions, names: TableNames) -> Database:
+    """Use the engine of an app on PostgreSQL, with its pool and its options. Closing the database leaves it open."""
+    from holdfast.db.postgres import PostgresDialect  # noqa: PLC0415 - import only one dialect
+
+    # Statements lock rows and then read them, which another isolation level would answer from an older snapshot.
+    committed = engine.execution_options(isolation_level="READ COMMITTED")
+    return Database(committed, PostgresDialect(LOCK_OWNERS, connections), names, owns_engine=False)
+
+
+def open_store_with_own_tables(database: Database, *, rules: Rules, create: bool) -> SqlStore:
+    """Return a store on the engine's tables alone. With `create`, they are created and upgraded if needed."""
+    try:
+        prepare_own_tables(database, create=create)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database, rules, new_job_id, lambda: None)

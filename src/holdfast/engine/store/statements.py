@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import (
     ColumnElement,
     Integer,
-    Text,
     and_,
     case,
-    column,
     delete,
     func,
     insert,
@@ -24,7 +22,6 @@ from sqlalchemy import (
     not_,
     or_,
     select,
-    table,
     update,
 )
 
@@ -55,6 +52,7 @@ from holdfast.engine.store.tables import (
     owners,
     pauses,
     quotas,
+    schema_version,
     slots,
 )
 
@@ -111,8 +109,7 @@ def unpaused(base: ColumnElement[str]) -> Condition:
     return or_(_state_in(S.DELETING), not_(paused(base)))
 
 
-SCHEMA_VERSION = table("holdfast_version", column("version_num", Text()))  # Alembic writes it
-SELECT_SCHEMA_VERSION = select(SCHEMA_VERSION.c.version_num)
+SELECT_SCHEMA_VERSION = select(schema_version.c.version_num)
 
 
 def claimable(row: FromClause) -> Condition:

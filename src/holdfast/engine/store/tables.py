@@ -14,6 +14,8 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    MetaData,
+    String,
     Table,
     Text,
     UniqueConstraint,
@@ -239,4 +241,25 @@ metric_increments = Table(
     Column("detail", Text, nullable=False),
     Column("value", Float, nullable=False),
     sqlite_autoincrement=True,
+)
+
+# Everything that the engine needs, in the order in which tables refer to each other.
+ENGINE_TABLES = (
+    owners,
+    slots,
+    jobs,
+    pauses,
+    quotas,
+    events,
+    event_marks,
+    duplicates,
+    workers,
+    counters,
+    metric_totals,
+    metric_increments,
+)
+
+# Created by Alembic, so it is not in `metadata`.
+schema_version = Table(
+    "holdfast_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False)
 )
