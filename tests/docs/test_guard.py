@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/guard.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-DECLARED, ASKED, LOOKED, ROWS, OUTSIDE, TOLD, _LOCKED, TABLES, MIGRATION, _METRICS = BLOCKS
+DECLARED, ASKED, LOOKED, ROWS, OUTSIDE, TOLD, _RAISED, _LOCKED, TABLES, MIGRATION, _METRICS = BLOCKS
 (SAID,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
 PLACE = "postgresql+psycopg://app@db/app"
 

@@ -12,7 +12,7 @@ from .base import Matrix as Matrix
 from .base import Vector as Vector
 from .batches import BYTES_PER_TOKEN, EMPTY_TEXT, PROBE_TEXT
 from .circuit_breaker import PROBE_PROMPT
-from .failures import BUDGET_SPENT, SINGLE_TEXT_CODES, bad_answer, categorise
+from .failures import BUDGET_SPENT, SINGLE_TEXT_CODES, bad_answer, categorise, classify_response
 from .metering import MeteredProvider, split_tokens
 from .normalize import extract_stems, fold, is_significant, shorten, to_single_line
 from .paid_cache import (
@@ -75,6 +75,7 @@ __all__ = [
     "build_repair_prompt",
     "call_structured",
     "categorise",
+    "classify_response",
     "extract_stems",
     "fold",
     "is_significant",
