@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/guard.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-DECLARED, ASKED, LOOKED, ROWS, OUTSIDE, TOLD, _RAISED, _LOCKED, TABLES, MIGRATION, _METRICS = BLOCKS
+DECLARED, ASKED, AWAITED, LOOKED, ROWS, OUTSIDE, TOLD, _RAISED, _LOCKED, TABLES, MIGRATION, _METRICS = BLOCKS
 (SAID,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
 PLACE = "postgresql+psycopg://app@db/app"
 
@@ -64,6 +65,16 @@ def test_the_documented_calls_show_and_cancel_work(shop: dict[str, Any]) -> None
     asked = shop["index_document"].delay(42, user_id=7)
     run(LOOKED, shop)
     assert shop["work"].history("42")[0].id == asked.id
+    assert str(shop["work"].status("42").status) == "not_indexed"
+
+
+def test_the_documented_coroutines_request_query_and_cancel_work(shop: dict[str, Any]) -> None:
+    shop["work"] = shop["guard"].work("awaited")
+    run("async def ask():\n" + indent(AWAITED, "    ") + "    return admission, status, asked", shop)
+    admission, status, asked = asyncio.run(shop["ask"]())
+    assert admission.accepted
+    assert asked.admission.accepted
+    assert str(status.status) == "queued"
     assert str(shop["work"].status("42").status) == "not_indexed"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from holdfast.clock import SystemClock
 from holdfast.engine import Operation
@@ -14,6 +14,7 @@ from holdfast.engine.store import LARGEST_BATCH
 from holdfast.errors import BadSettings
 from holdfast.extras import importing_extra
 from holdfast.guard.place import GuardDatabase
+from holdfast.guard.threads import GuardThreads
 from holdfast.guard.work import Work
 from holdfast.settings import Settings
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from holdfast.metrics import RenderedMetrics
 
 log = logging.getLogger("holdfast")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Guard:
@@ -62,6 +66,7 @@ class Guard:
         self.settings = settings
         self.place = GuardDatabase(settings, engine, schema=schema, prefix=prefix, create_tables=create_tables)
         self.lock = lock
+        self._threads = GuardThreads(settings.database_pool)
         self.clock = SystemClock()
         self.works: dict[str, Work] = {}
         # By process id. Connections from before a fork belong to the parent; dropping the reference would close them.
@@ -103,6 +108,16 @@ class Guard:
             work.notify_late()
         return pause
 
+    async def in_thread(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Run a call of the guard in a thread, so that it does not block the event loop.
+
+        At most `database_pool` calls run at once. If the caller is cancelled, a call that has begun still ends.
+
+        Example:
+            asked = await guard.in_thread(index_document.delay, 42, user_id=7)  # a guarded Celery task
+        """
+        return await self._threads.run(call, *args, **options)
+
     def metrics(self, accept: str = "") -> RenderedMetrics:
         """Read the metrics of all processes, for Prometheus. `accept` is the header of its request.
 
@@ -115,7 +130,8 @@ class Guard:
         return Exposition(SlotCollector(self.store)).render(accept)
 
     def close(self) -> None:
-        """Close the connections of this process, and the early lock."""
+        """Close the connections and threads of this process, and the early lock."""
+        self._threads.close()
         if self.lock is not None:
             self.lock.close()
         opened = self._opened_by_pid.pop(os.getpid(), None)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from holdfast.engine import (
     BUILD_OPERATIONS,
@@ -41,6 +41,18 @@ log = logging.getLogger("holdfast")
 NOTIFY_GRACE = timedelta(seconds=10)  # the worker reports the end of a job itself within this time
 NOTIFY_BATCH_SIZE = 100  # jobs reported in one pass
 WORK_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED})  # outcomes that the work itself produces
+
+
+class RequestOptions(TypedDict, total=False):
+    """The options of a request, as `Work.admit` explains them."""
+
+    operation: Operation | str | None
+    payload: str | None
+    fingerprint: str | None
+    requester: str
+    cost: float
+    cause: str
+    priority: int
 
 
 class Work:
@@ -98,6 +110,22 @@ class Work:
         """Cancel the active job of a key, in any process. Running work stops at its next checkpoint."""
         request = Request(base=self.name, owner=key, operation=Operation.CANCEL, requester=requester)
         return Admission.from_result(key, self._guard.store.admit([request])[0])
+
+    async def aask(self, key: str, **options: Unpack[RequestOptions]) -> Admission:
+        """Request work on a key from a coroutine: `admit` in a thread, with the same options.
+
+        Example:
+            admission = await invoices.aask("42", requester="alice")
+        """
+        return await self._guard.in_thread(self.admit, key, **options)
+
+    async def acancel(self, key: str, *, requester: str = "") -> Admission:
+        """Cancel the active job of a key from a coroutine."""
+        return await self._guard.in_thread(self.cancel, key, requester=requester)
+
+    async def astatus(self, key: str) -> KeyStatus:
+        """Return the status of a key to a coroutine."""
+        return await self._guard.in_thread(self.status, key)
 
     def mark_sent(self, key: str) -> None:
         """Record that a message was sent, so that the reconciler does not send another one at once."""
