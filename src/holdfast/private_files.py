@@ -1,11 +1,18 @@
-"""Creates files and folders with access for their owner only, independent of the umask."""
+"""Creates files and folders with access for their owner only, independent of the umask.
+
+A sync of a folder makes the names in it durable, but not its own name in the folder above. So the folder above is
+synced, too. Otherwise a power cut could remove the new folder with everything that was synced in it.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from holdfast.disk import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,9 +24,18 @@ OTHERS_MASK = 0o077
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder that only its owner can access. An existing folder is restricted, too."""
+    """Create a folder that only its owner can access, durably. An existing folder is restricted, too."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     restrict_to_owner(path)
+    for folder in reversed(missing):
+        sync_name(folder)
+
+
+def sync_name(path: Path) -> None:
+    """Make the name of a file or folder durable, as far as this process may read the folder above."""
+    with suppress(PermissionError):
+        sync_folder(path.parent)
 
 
 def open_private_file(path: str | Path, flags: int) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import sqlite3
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast.engine.effects import Event
+from holdfast.engine.store.event_ids import SKIPPED
 from holdfast.engine.store.transitions import record_events
 from holdfast.events import log as module
 from holdfast.events.log import EventLog
@@ -17,6 +19,7 @@ from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from holdfast.db.database import Transaction
     from holdfast.engine.store.sql_store import SqlStore
@@ -297,3 +300,43 @@ def test_the_mark_of_deleted_events_follows_the_order_of_the_log_and_not_of_the_
     assert log.read(Cursor(5, 2)).reset
     assert not log.read(Cursor(6, 1)).reset
     store.close()
+
+
+def test_no_event_gets_the_id_of_an_event_that_a_power_cut_may_have_lost(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'holdfast.db'}"
+
+    def newest(boot: str) -> int:
+        monkeypatch.setattr("holdfast.engine.liveness.read_boot_id", lambda: boot)
+        store = open_test_store(url, clock)
+        happen(store, "doc")
+        found = EventLog(store.database).newest_cursor().id
+        store.close()
+        return found
+
+    assert newest("monday") == 1  # a new database skips nothing
+    seen = newest("monday")
+    assert seen == 2
+    with closing(sqlite3.connect(tmp_path / "holdfast.db")) as raw:  # the last commit was not synced
+        raw.execute("DELETE FROM events WHERE id = 2")
+        raw.execute("UPDATE sqlite_sequence SET seq = 1 WHERE name = 'events'")
+        raw.commit()
+    after = newest("tuesday")
+    assert after > seen
+    assert newest("tuesday") == after + 1  # once for each start
+
+
+def test_where_the_machine_has_no_id_of_its_start_the_time_of_the_start_takes_its_place(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.liveness.read_boot_id", lambda: "")
+    monkeypatch.setattr("holdfast.engine.store.event_ids.time.time", lambda: 1_800_000_000.0)
+    url, ids = f"sqlite:///{tmp_path / 'holdfast.db'}", []
+    for uptime in (86_400.0, 86_400.0, 0.0):
+        monkeypatch.setattr("holdfast.engine.store.event_ids.time.monotonic", lambda uptime=uptime: uptime)
+        store = open_test_store(url, clock)
+        happen(store, "doc")
+        ids.append(EventLog(store.database).newest_cursor().id)
+        store.close()
+    assert ids == [1, 2, 2 + SKIPPED + 1]

@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from holdfast.blobs.base import BLOCK_BYTES, Blob
+from holdfast.blobs.base import BLOCK_BYTES, Blob, parse_blob_id
 from holdfast.blobs.folder import FolderBlobStore
 from holdfast.errors import BadRequest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -26,6 +22,21 @@ def blobs(tmp_path: Path) -> FolderBlobStore:
 def put(blobs: FolderBlobStore, *sources: io.BytesIO) -> list[Blob]:
     with blobs.write_batch() as put_one:
         return [put_one(source) for source in sources]
+
+
+@pytest.fixture
+def synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int]]:
+    """What was synced, in order, each with the number of complete files at that time."""
+    found: list[tuple[Path, int]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        complete = [path for path in files(tmp_path) if path.suffix != ".part"]
+        found.append((Path(f"/proc/self/fd/{descriptor}").readlink(), len(complete)))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
 
 
 def files(folder: Path) -> list[Path]:
@@ -81,6 +92,7 @@ def test_a_crash_before_the_bytes_are_synced_leaves_no_named_file(
     def crash(*_: object) -> None:
         raise Crash
 
+    blobs.remove([put(blobs, io.BytesIO(b"kelp"))[0].name])  # so that the folders exist
     where: object = os if step == "fsync" else type(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(where, step, crash)
@@ -91,21 +103,48 @@ def test_a_crash_before_the_bytes_are_synced_leaves_no_named_file(
 
 
 def test_bytes_are_synced_before_the_rename_and_folders_before_the_write_returns(
-    blobs: FolderBlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    blobs: FolderBlobStore, tmp_path: Path, synced: list[tuple[Path, int]]
 ) -> None:
-    synced: list[str] = []
-    real = os.fsync
+    (blob,) = put(blobs, io.BytesIO(b"krill"))
+    folder, shard = tmp_path / "data" / "blobs", blobs.path(blob.name).parent
+    before = [path for path, named in synced if not named]
+    assert [path.suffix for path in before].count(".part") == 1
+    assert {tmp_path, tmp_path / "data", folder} <= set(before)  # they have the names of the new folders
+    assert {path for path, named in synced if named} == {folder, shard}
 
-    def fsync(descriptor: int) -> None:
-        named = [path for path in files(tmp_path) if path.suffix != ".part"]
-        synced.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "bytes")
-        assert bool(named) == (synced[-1] == "folder")
-        real(descriptor)
 
-    monkeypatch.setattr(os, "fsync", fsync)
+def test_the_first_write_of_a_process_syncs_the_name_of_a_folder_that_another_process_created(
+    blobs: FolderBlobStore, tmp_path: Path, synced: list[tuple[Path, int]]
+) -> None:
+    (tmp_path / "data" / "blobs").mkdir(parents=True)
     put(blobs, io.BytesIO(b"krill"))
-    assert synced[0] == "bytes"
-    assert synced.count("folder") >= 2  # the folder of the file and its parent
+    put(blobs, io.BytesIO(b"kelp"))
+    assert [path for path, _ in synced].count(tmp_path / "data") == 1
+
+
+def test_a_file_is_removed_durably_because_its_record_is_deleted_next(
+    blobs: FolderBlobStore, synced: list[tuple[Path, int]]
+) -> None:
+    one, two = put(blobs, io.BytesIO(b"krill"), io.BytesIO(b"kelp"))
+    shards = [blobs.path(blob.name).parent for blob in (one, two)]
+    for _ in range(2):  # the second time, as after a process that was killed before it synced
+        synced.clear()
+        blobs.remove([one.name])
+        assert synced == [(shards[0], 1)]
+    synced.clear()
+    blobs.remove_ids({parse_blob_id(two.name)})
+    assert set(synced) == {(folder, 0) for folder in (*shards, shards[0].parent)}
+
+
+def test_an_interrupted_upload_is_removed_durably(
+    blobs: FolderBlobStore, tmp_path: Path, synced: list[tuple[Path, int]]
+) -> None:
+    source = io.BytesIO()
+    source.close()
+    with pytest.raises(ValueError, match="closed"):
+        put(blobs, source)
+    assert files(tmp_path) == []
+    assert synced[-1] == (tmp_path / "data" / "blobs", 0)
 
 
 @pytest.mark.parametrize(

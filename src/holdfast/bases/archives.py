@@ -30,6 +30,7 @@ from holdfast.engine.liveness import known_dead, make_holder_name
 from holdfast.engine.store import LARGEST_BATCH, record_events
 from holdfast.errors import RESTORING, BadArchive, HoldfastError, StateConflict, UnknownBase
 from holdfast.llm import RestoredAnswer, resolve_holds, store_restored_answers
+from holdfast.private_files import sync_name
 from holdfast.url_secrets import mask_secrets
 from holdfast.wellformed import to_nfc
 
@@ -317,6 +318,7 @@ def _open_target(target: Path | BinaryIO) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(target)
+        sync_name(target)
     finally:
         unfinished.unlink(missing_ok=True)
 

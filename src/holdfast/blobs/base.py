@@ -127,11 +127,11 @@ class BlobStore(Protocol):
     def remove_unfinished(self, name: str) -> None: ...
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove blobs that no row references. A blob that is gone is no error."""
+        """Remove blobs that no row references, durably. A blob that is gone is no error."""
         ...
 
     def remove_ids(self, ids: Collection[str]) -> None:
-        """Remove the blobs with these ids, finished or not."""
+        """Remove the blobs with these ids, finished or not, durably."""
         ...
 
 

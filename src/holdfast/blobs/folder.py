@@ -22,7 +22,7 @@ from holdfast.blobs.base import (
 )
 from holdfast.disk import IN_DATA_FOLDER, reporting_full_disk, sync_folder
 from holdfast.errors import BadSettings
-from holdfast.private_files import make_private_folder, open_private_file
+from holdfast.private_files import make_private_folder, open_private_file, sync_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -41,6 +41,7 @@ class FolderBlobStore:
     def __init__(self, folder: Path, *, alone: bool = True) -> None:
         self._folder = folder
         self._alone = alone
+        self._name_synced = False
 
     @classmethod
     def open_location(cls, location: BlobLocation) -> FolderBlobStore:
@@ -64,7 +65,7 @@ class FolderBlobStore:
     def _write_batch(
         self, next_id: Callable[[], str], on_block: Callable[[], None]
     ) -> Iterator[Callable[[ByteReader], Blob]]:
-        make_private_folder(self._folder)
+        self._make_folder()
         blobs: list[Blob] = []
 
         def put(source: ByteReader) -> Blob:
@@ -77,7 +78,16 @@ class FolderBlobStore:
                 sync_folder(folder)
         except BaseException:
             self.remove([blob.name for blob in blobs])
+            with suppress(OSError):  # the error of the upload is more important
+                sync_folder(self._folder)  # the unfinished file was removed from it
             raise
+
+    def _make_folder(self) -> None:
+        """Create the folder durably. Another process may have created it just now, and not have synced it yet."""
+        make_private_folder(self._folder)
+        if not self._name_synced:
+            sync_name(self._folder)
+            self._name_synced = True
 
     def _write_blob(self, source: ByteReader, id_: str, on_block: Callable[[], None]) -> Blob:
         """Write one blob. Its directory entry is not synced yet."""
@@ -168,16 +178,29 @@ class FolderBlobStore:
         (self._folder / name).unlink(missing_ok=True)
 
     def remove_ids(self, ids: Collection[str]) -> None:
-        for id_ in ids:
-            self.remove_unfinished(f"{id_}{UNFINISHED_SUFFIX}")
-        for shard in _listed(self._folder):
-            if len(shard) == SHARD:
-                inside = _listed(self._folder / shard)
-                self.remove([name for name in inside if parse_blob_id(name) in ids and NAME_PATTERN.fullmatch(name)])
+        paths = [self._folder / f"{id_}{UNFINISHED_SUFFIX}" for id_ in ids]
+        shards = [self._folder / name for name in _listed(self._folder) if len(name) == SHARD]
+        for shard in shards:
+            paths += [
+                shard / name for name in _listed(shard) if parse_blob_id(name) in ids and NAME_PATTERN.fullmatch(name)
+            ]
+        _remove_files(paths, {self._folder, *shards})
 
     def remove(self, names: Collection[str]) -> None:
-        for path in [self.path(name) for name in names]:
-            path.unlink(missing_ok=True)
+        paths = [self.path(name) for name in names]
+        _remove_files(paths, {path.parent for path in paths})
+
+
+def _remove_files(paths: Collection[Path], folders: Collection[Path]) -> None:
+    """Remove files durably, because the records of the files are deleted next.
+
+    All folders are synced, also those without a file left: a process that was killed may have removed it just now.
+    """
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            sync_folder(folder)
 
 
 def _listed(folder: Path) -> list[str]:

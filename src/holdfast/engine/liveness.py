@@ -41,11 +41,19 @@ def known_dead(holder: str) -> bool:
 def host_id() -> str:
     """Identify this boot of this machine and this PID namespace. Empty if unknown."""
     try:
-        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
         space = (PROC / "self/ns/pid").readlink().name
     except OSError:
         return ""
-    return f"{boot}+{space.strip('pid:[]')}"
+    boot = read_boot_id()
+    return f"{boot}+{space.strip('pid:[]')}" if boot else ""
+
+
+def read_boot_id() -> str:
+    """Return the id of the last start of this machine. Empty if unknown."""
+    try:
+        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def read_start_time(pid: int) -> str:

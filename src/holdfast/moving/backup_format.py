@@ -58,6 +58,7 @@ class Manifest:
             file.write(json.dumps(asdict(self) | {"parts": [part._asdict() for part in self.parts]}, indent=1))
             file.flush()
             os.fsync(file.fileno())
+        sync_folder(folder / ROWS_FOLDER)  # the manifest says that its files are complete
         unfinished.replace(folder / MANIFEST)
         sync_folder(folder)
 

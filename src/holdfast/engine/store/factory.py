@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from holdfast.db import ConnectionOptions, Database, TableNames
 from holdfast.db.migrate import migrate
+from holdfast.engine.store.event_ids import skip_lost_ids
 from holdfast.engine.store.own_tables import prepare_own_tables
 from holdfast.engine.store.sql_store import SqlStore
 from holdfast.engine.store.statements import LOCK_OWNERS
@@ -73,6 +74,7 @@ def open_store(
     database = open_database(url, clock, connections)
     try:
         migrate(database)
+        skip_lost_ids(database)
     except BaseException:
         database.close()
         raise
