@@ -15,6 +15,7 @@ from holdfast.engine.liveness import host_id, known_dead, make_holder_name, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 NAME_AND_WAIT = (
     "import sys; from holdfast.engine.liveness import make_holder_name; "
@@ -152,3 +153,21 @@ def test_the_host_id_consists_of_boot_id_and_process_namespace() -> None:
     boot, _, space = host_id().partition("+")
     assert len(boot) == 36
     assert space.isdigit()
+
+
+def test_the_host_id_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known = host_id()
+    monkeypatch.setattr("holdfast.engine.liveness.PROC", tmp_path)
+    assert host_id() == known
+
+
+def test_the_check_of_a_live_worker_reads_its_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def count(pid: int) -> str:
+        read.append(pid)
+        return read_start_time(pid)
+
+    monkeypatch.setattr("holdfast.engine.liveness.read_start_time", count)
+    assert not known_dead(make_holder_name())
+    assert read == [os.getpid()] * 2  # to make the name, and to check it

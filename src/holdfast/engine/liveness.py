@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+from functools import lru_cache
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -33,13 +34,18 @@ def known_dead(holder: str) -> bool:
         return False
     if not host or host != host_id() or not (pid.isascii() and pid.isdecimal()):
         return False
-    return (
-        bool(read_start_time(INIT_PID)) and read_start_time(int(pid)) != start
-    )  # if process 1 is hidden, other processes may be hidden, too
+    if read_start_time(int(pid)) == start:
+        return False
+    return bool(read_start_time(INIT_PID))  # if process 1 is hidden, other processes may be hidden, too
 
 
 def host_id() -> str:
     """Identify this boot of this machine and this PID namespace. Empty if unknown."""
+    return _read_host_id(os.getpid())
+
+
+@lru_cache(maxsize=1)  # a pass of the reconciler compares it with every holder of a lease
+def _read_host_id(pid: int) -> str:  # noqa: ARG001 - a forked process may be in another namespace
     try:
         space = (PROC / "self/ns/pid").readlink().name
     except OSError:
