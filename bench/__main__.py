@@ -6,7 +6,21 @@ import json
 import sys
 from statistics import median
 
-from bench import bulk, deleting, indexing, machines, metrics, scale, searching, serving, starting, syncing, writes
+from bench import (
+    bulk,
+    deleting,
+    indexing,
+    leases,
+    machines,
+    metrics,
+    rings,
+    scale,
+    searching,
+    serving,
+    starting,
+    syncing,
+    writes,
+)
 from bench.crowd import PROCESSES, THREADS, measure_crowd
 from bench.floor import measure_floor
 from bench.ours import measure_batches, measure_one_by_one
@@ -78,6 +92,8 @@ def main() -> int:
     served = serving.report()
     started = starting.report(goals)
     scaled = scale.report(goals)
+    leased = leases.report(goals)
+    rings.report(goals)
     written = writes.report(goals)
     scraped = metrics.report(goals)
 
@@ -101,6 +117,7 @@ def main() -> int:
                 "serving": served,
                 "starting": started,
                 "scale": scaled,
+                "leases": leased,
                 "writes": written,
                 "metrics": scraped,
                 "reached": sum(goals.values()),

@@ -7,25 +7,21 @@ thousand events are not in the totals yet. The CPU time is that of this process 
 from __future__ import annotations
 
 import sys
-import time
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from bench.scale import backend_cpu
+from bench.databases import KINDS, opened
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_configured_store
-from tests.support.servers import Postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 SIZES = (10_000, 1_000_000)
 REPEATS = 15
 MAX_GROWTH = 2.0
-DATABASE = "metrics"
 COUNT = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
 FILL_OWNERS = """
 INSERT INTO owners (id, base, owner, generation, status, created_at)
@@ -75,22 +71,11 @@ def measure(url: str, slots: int, read_cpu: Callable[[], float], home: Path) -> 
     return median(costs) * 1000
 
 
-@contextmanager
-def opened(kind: str, folder: Path) -> Iterator[tuple[str, Callable[[], float]]]:
-    """Create a database; yield its address and a function that reads the CPU seconds spent on it."""
-    if kind == "sqlite":
-        yield f"sqlite:///{folder / 'holdfast.db'}", time.process_time
-        return
-    with Postgres(folder / "postgres") as server:
-        url = server.create_database(DATABASE)
-        yield url, lambda: backend_cpu(server.pid, DATABASE)
-
-
 def report(goals: dict[str, bool], sizes: Sequence[int] = SIZES) -> dict[str, float]:
     """Measure both databases, print the costs and add the goals. Return how much the costs grow."""
     print("A request for /metrics")
     growth = {}
-    for kind in ("sqlite", "postgresql"):
+    for kind in KINDS:
         costs = []
         for slots in sizes:
             with TemporaryDirectory() as folder, opened(kind, Path(folder)) as (url, read_cpu):

@@ -1,7 +1,8 @@
-"""An indexer that does nothing, so that only the mechanism is measured."""
+"""Indexers that do nothing, at once or after a wait, so that only the mechanism is measured."""
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,15 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 
+WAIT_SECONDS = 0.02  # as for the answer of a near provider
+
+
 class Noop:
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._seconds = seconds
+
     def build(self, task: Task) -> BuildResult:  # noqa: ARG002
+        time.sleep(self._seconds)
         return BuildResult()
 
     def remove(self, task: Task) -> None:
@@ -35,7 +43,7 @@ def _open_parts(settings: Settings) -> WorkerParts:
     return WorkerParts(
         store=open_configured_store(settings, notifier),
         notifier=notifier,
-        indexers={"noop": Noop()},
+        indexers={"noop": Noop(), "wait": Noop(WAIT_SECONDS)},
         clock=SystemClock(),
         rules=settings.rules,
         period=settings.period,
@@ -44,5 +52,5 @@ def _open_parts(settings: Settings) -> WorkerParts:
     )
 
 
-def request(name: str) -> Request:
-    return Request(base="bench", owner=name, operation=Operation.INDEX, slots=(SlotSpec("noop"),))
+def request(name: str, kind: str = "noop") -> Request:
+    return Request(base="bench", owner=name, operation=Operation.INDEX, slots=(SlotSpec(kind),))

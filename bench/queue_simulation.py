@@ -35,8 +35,8 @@ HOUR, DAY = 3600.0, 86_400.0
 # Assumptions, not measurements: seconds of an attempt on average.
 SECONDS = {"content": 0.3, "fulltext": 0.05, "vector": 0.2}
 NEEDS = {"content": None, "fulltext": "content", "vector": "content"}
-# Measured: CPU seconds of PostgreSQL and the process that calls it.
-ADMIT, CLAIM_AND_COMPLETE = 0.005, 0.021 / 20
+# Measured: CPU seconds of PostgreSQL and the process that calls it. A worker commits slow attempts one by one.
+ADMIT, CLAIM_AND_COMPLETE = 0.0025, 0.0035
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

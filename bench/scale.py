@@ -1,10 +1,10 @@
-"""`python -m bench.scale [DOCUMENTS …]`: what frequent operations cost on PostgreSQL in bases of several sizes.
+"""`python -m bench.scale [sqlite|postgresql] [DOCUMENTS …]`: what frequent operations cost in bases of several sizes.
 
 Writes the rows of generated documents directly into the tables, up to each size in turn. At each size every operation
-runs several times for its CPU time, of this process and of its PostgreSQL backends, and then once with EXPLAIN
-(ANALYZE, BUFFERS) for each of its statements. An operation grows if it reads more rows in the largest base than in the
-smallest: then one of its statements scans a table. `make bench` runs the sizes in `SMALL`; without arguments this
-command runs those in `LARGE`, which takes about ten minutes and 8 GB of disk.
+runs several times for its CPU time, of this process and of its PostgreSQL backends, and then once to count the rows
+that its statements read. An operation grows if it reads more rows in the largest base than in the smallest: then one of
+its statements scans a table. `make bench` runs the sizes in `SMALL`; without arguments this command runs those in
+`LARGE` on both databases, which takes about half an hour and 8 GB of disk.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
+from bench.databases import KINDS as DATABASES
+from bench.databases import opened
 from holdfast.auth.principal import KEYLESS_CALLER
 from holdfast.catalog.repository import BaseSettings
 from holdfast.clock import SystemClock
@@ -38,9 +37,8 @@ from holdfast.paging import MAX_COUNT
 from holdfast.service.local import LocalService
 from holdfast.settings import Settings
 from holdfast.wiring import Library, open_configured_store
-from tests.support.explain import Explained, ExplainingDialect
+from tests.support.explain import Explained, ExplainingDialect, SqliteExplainingDialect
 from tests.support.generated_documents import FIRST_DOCUMENT, FIRST_FOLDER, generate_documents
-from tests.support.servers import Postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,25 +46,30 @@ if TYPE_CHECKING:
     from holdfast.engine.slot import Ring
 
 SMALL = (30_000, 120_000)
-LARGE = (10_000, 100_000, 1_000_000)
+LARGE = (1_000, 10_000, 100_000, 1_000_000)
 BYTES_PER_DOCUMENT = 8_000  # on disk, with indexes and the write-ahead log
 REPEATS = 7
 STEP = 100_000  # documents in one transaction
 KINDS = ("content", "fulltext")
 SPECS = (SlotSpec("content"), SlotSpec("fulltext", "content"))
 BASE = "bench"
+SQLITE_UPKEEP = ("PRAGMA wal_checkpoint(TRUNCATE)",)
+POSTGRES_UPKEEP = ("VACUUM ANALYZE", "CHECKPOINT")
 OTHER_BASES = 9  # with one document each
 SMALL_BASE = "other-3"
 ALLOWED_GROWTH = 2.0  # of the rows that an operation reads
 MANY_ROWS = 8 * MAX_COUNT  # an operation counts several things, each up to a limit
-# Operations whose time grows with the base, see docs/postgres.md.
+# Operations whose time grows with the base, see docs/scale.md. On SQLite an estimate: a row with many columns counts as
+# several, so deep pages are among them.
 LINEAR = frozenset(
     {
+        "documents, page 100",
         "documents, page 180",
         "documents with part of a name",
         "documents with a rare name",
         "documents of a rare kind",
         "exact counts of a base",
+        "refused requests",
     }
 )
 
@@ -85,19 +88,17 @@ class Nobody:
 
 @dataclass(frozen=True)
 class Cost:
-    cpu: float  # milliseconds of this process and of its backends
+    cpu: float  # milliseconds of this process and of its PostgreSQL backends
     explained: Explained
 
 
 class Scale:
-    """One base on PostgreSQL that grows, and a few small ones."""
+    """One base that grows, and a few small ones."""
 
-    def __init__(self, server: Postgres, folder: Path) -> None:
-        url = server.create_database("scale")
-        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:  # all work in measured processes
-            admin.execute("ALTER DATABASE scale SET max_parallel_workers_per_gather = 0")
+    def __init__(self, url: str, read_cpu: Callable[[], float], folder: Path) -> None:
         settings = Settings(database=url, home=str(folder), data=str(folder / "files"))
-        self._postmaster = server.pid
+        self._read_cpu = read_cpu
+        self._is_sqlite = url.startswith("sqlite")
         self._store = open_configured_store(settings)
         self._library = Library(self._store, settings)
         create = self._library.catalog.create_base
@@ -107,7 +108,8 @@ class Scale:
         for base in (*others, self._base):
             self._library.adder.add(base, [Upload("seed.md", f"# Seed\n\nOf {base.name}".encode())])
         self._index_all(settings)
-        self._dialect = ExplainingDialect(self._store.database.dialect)
+        explaining = SqliteExplainingDialect if self._is_sqlite else ExplainingDialect
+        self._dialect = explaining(self._store.database.dialect)
         self._store.database.dialect = self._dialect
         self._documents = 0
         self._new = 0
@@ -120,15 +122,17 @@ class Scale:
             pass
 
     def grow(self, documents: int) -> None:
-        """Add documents until there are so many, and let PostgreSQL collect statistics."""
+        """Add documents until there are so many. PostgreSQL collects statistics, as it does by itself in production."""
         while self._documents < documents:
             stop = min(self._documents + STEP, documents)
             with self._store.database.writing(durable=False) as tx:
                 generate_documents(tx, self._base, self._documents + 1, stop)
             self._documents = stop
         with self._store.database.autocommit() as tx:
-            tx.run_sql("VACUUM ANALYZE")
-            tx.run_sql("CHECKPOINT")
+            for statement in (
+                ("PRAGMA wal_checkpoint(TRUNCATE)",) if self._is_sqlite else ("VACUUM ANALYZE", "CHECKPOINT")
+            ):
+                tx.run_sql(statement)
 
     def measure(self) -> dict[str, Cost]:
         found = {name: self._measure(operation) for name, operation in self._operations().items()}
@@ -139,7 +143,8 @@ class Scale:
 
     def size_on_disk(self) -> int:
         with self._store.database.reading() as tx:
-            ((size,),) = tx.run_sql("SELECT pg_database_size(current_database())")
+            query = "page_count * page_size FROM pragma_page_count, pragma_page_size"
+            ((size,),) = tx.run_sql(f"SELECT {query if self._is_sqlite else 'pg_database_size(current_database())'}")
         return int(size)
 
     def close(self) -> None:
@@ -149,9 +154,9 @@ class Scale:
         operation()
         costs = []
         for _ in range(REPEATS):
-            before = backend_cpu(self._postmaster, "scale")
+            before = self._read_cpu()
             operation()
-            costs.append(backend_cpu(self._postmaster, "scale") - before)
+            costs.append(self._read_cpu() - before)
         self._dialect.explained = explained = Explained()
         operation()
         self._dialect.explained = None
@@ -162,6 +167,7 @@ class Scale:
         documents, jobs, searcher = service.documents, service.jobs, self._library.searcher
         reconciler = Reconciler(store, Nobody(), KINDS, store.rules)
         queued, ready = FIRST_DOCUMENT + self._documents - 9, FIRST_DOCUMENT + self._documents // 2
+        middle = Cursor(0 if self._is_sqlite else 1, self._documents)
         active = f"document-{self._documents - 9}"
         orders = {f"documents by {order}": self._list(order=order) for order in Order}
         return {
@@ -199,7 +205,7 @@ class Scale:
             "full text, word of 1 %": lambda: searcher.search_channel(self._base, "fulltext", "often7", 10),
             "full text, word of all": lambda: searcher.search_channel(self._base, "fulltext", "common", 10),
             "new events": lambda: log.read(log.newest_cursor()),
-            "events from the middle": lambda: log.read(Cursor(1, self._documents)),
+            "events from the middle": lambda: log.read(middle),
             "history of events": log.history,
             "refused requests": lambda: service.accounts.duplicates(BASE),
             "delete old history": lambda: store.delete_old_history(store.rules.lease * 10**6, 100),
@@ -231,35 +237,24 @@ class Scale:
         self._service.documents.delete(BASE, FIRST_DOCUMENT + self._documents // 3 + self._new)
 
 
-def backend_cpu(postmaster: int, database: str) -> float:
-    """Return the CPU seconds of this process and of the processes that serve a database.
-
-    Further processes, which PostgreSQL starts for parallel statements, are not included.
-    """
-    nanoseconds = 0
-    for pid in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split():
-        with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
-            if f" {database} ".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                nanoseconds += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-    return time.process_time() + nanoseconds / 1e9
-
-
-def measure(sizes: Sequence[int]) -> list[dict[str, Cost]]:
+def measure(database: str, sizes: Sequence[int]) -> list[dict[str, Cost]]:
     """Measure every operation at each size."""
     free = shutil.disk_usage("/tmp").free  # noqa: S108 - where TemporaryDirectory is
     if free < BYTES_PER_DOCUMENT * sizes[-1]:
         raise SystemExit(f"{sizes[-1]:,} documents need {BYTES_PER_DOCUMENT * sizes[-1]:,} bytes; free are {free:,}.")
     found = []
-    with TemporaryDirectory() as folder, Postgres(Path(folder, "postgres")) as server:
-        scale = Scale(server, Path(folder, "home"))
+    with TemporaryDirectory() as folder, opened(database, Path(folder)) as (url, read_cpu):
+        scale = Scale(url, read_cpu, Path(folder, "home"))
+        empty = scale.size_on_disk()
         for documents in sizes:
             began = time.monotonic()
             scale.grow(documents)
             filled = time.monotonic()
+            size = scale.size_on_disk() - empty
             found.append(scale.measure())
             print(
-                f"  {documents:,} documents: {scale.size_on_disk() / 1e9:.2f} GB, written in {filled - began:.0f} s,"
-                f" measured in {time.monotonic() - filled:.0f} s",
+                f"  {documents:,} documents: {size / 1e6:,.0f} MB, {size / documents:,.0f} bytes for each; written in"
+                f" {filled - began:.0f} s, measured in {time.monotonic() - filled:.0f} s",
                 flush=True,
             )
         scale.close()
@@ -271,17 +266,27 @@ def grows(small: Cost, large: Cost) -> bool:
     return now > MANY_ROWS and now > ALLOWED_GROWTH * before
 
 
-def report(goals: dict[str, bool], sizes: Sequence[int] = SMALL, *, verbose: bool = False) -> dict[str, float]:
+def report(
+    goals: dict[str, bool],
+    sizes: Sequence[int] = SMALL,
+    databases: Sequence[str] = DATABASES,
+    *,
+    verbose: bool = False,
+) -> dict[str, dict[str, float]]:
     """Print the cost of each operation; return how it grows from the smallest to the largest base."""
-    print(f"Operations on PostgreSQL in bases with {', '.join(f'{size:,}' for size in sizes)} documents; CPU")
-    found = measure(sizes)
+    return {database: _report(goals, sizes, database, verbose=verbose) for database in databases}
+
+
+def _report(goals: dict[str, bool], sizes: Sequence[int], database: str, *, verbose: bool) -> dict[str, float]:
+    print(f"Operations on {database} in bases with {', '.join(f'{size:,}' for size in sizes)} documents; CPU")
+    found = measure(database, sizes)
     ratios = {}
     for name, large in found[-1].items():
         costs = [one[name] for one in found]
         growing = grows(costs[0], large)
         ratios[name] = round(large.cpu / costs[0].cpu, 2)
         if name not in LINEAR:
-            goals[f"scale: {name}"] = not growing
+            goals[f"scale: {name}, {database}"] = not growing
         print(
             f"  {name:30} {' '.join(f'{cost.cpu:9.2f}' for cost in costs)} ms = {ratios[name]:6.2f} x;"
             f" {' '.join(f'{cost.explained.rows:8.0f}' for cost in costs)} rows, {large.explained.buffers:6} buffers"
@@ -293,9 +298,10 @@ def report(goals: dict[str, bool], sizes: Sequence[int] = SMALL, *, verbose: boo
 
 
 def main(arguments: Sequence[str]) -> int:
-    sizes = [int(argument) for argument in arguments if argument != "-v"] or LARGE
+    databases = [name for name in DATABASES if name in arguments] or DATABASES
+    sizes = [int(argument) for argument in arguments if argument.isdecimal()] or LARGE
     goals: dict[str, bool] = {}
-    report(goals, sizes, verbose="-v" in arguments)
+    report(goals, sizes, databases, verbose="-v" in arguments)
     return 0 if all(goals.values()) else 1
 
 

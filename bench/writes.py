@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from bench.scale import backend_cpu
+from bench.databases import opened
 from holdfast.clock import SystemClock
 from holdfast.db import postgres
 from holdfast.engine.admission import Request
@@ -27,7 +27,6 @@ from holdfast.engine.slot import BuildResult, Progress
 from holdfast.engine.states import Operation
 from holdfast.engine.store.base import Completion, LeaseRenewal
 from holdfast.engine.store.factory import open_store
-from tests.support.servers import Postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,10 +104,10 @@ def measure(operation: Callable[[], object], cpu: Callable[[], float]) -> dict[s
 def report(goals: dict[str, bool]) -> dict[str, float]:
     print("Writes on PostgreSQL; CPU, and the share of the lookup of the transaction")
     shares = {}
-    with TemporaryDirectory() as folder, Postgres(Path(folder, "postgres")) as server:
-        store = open_store(server.create_database("writes"), rules=Rules(), clock=SystemClock())
+    with TemporaryDirectory() as folder, opened("postgresql", Path(folder)) as (url, read_cpu):
+        store = open_store(url, rules=Rules(), clock=SystemClock())
         for name, operation in Writes(store).operations().items():
-            found = measure(operation, lambda: backend_cpu(server.pid, "writes"))
+            found = measure(operation, read_cpu)
             usual = found["as it is"]
             shares[name] = round(1 - found["no lookup"] / usual, 3)
             print(
