@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from ast import literal_eval
 from contextlib import contextmanager
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+from kombu import Connection
 
+from holdfast.celery.app import make_queue, task_name
+from holdfast.settings import Settings
 from tests.support.cluster import Cluster
 from tests.support.collector import Collector
 from tests.support.paid_provider import BAD_KEY, PaidProvider
@@ -90,6 +94,34 @@ def test_a_celery_worker_sends_its_spans_before_it_ends(cluster: Cluster, monkey
         assert collector.spans == []
         worker.terminate()
         assert {span.name for span in collector.spans} >= {"build content", "reading", "build vector", "call provider"}
+
+
+class Canary:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_pickled_message_is_refused_and_not_executed(cluster: Cluster, broker: Server, tmp_path: Path) -> None:
+    worker = cluster.celery_worker(concurrency=1)
+    queue = make_queue(Settings.from_environment(cluster.environment), "content")
+    with Connection(broker.url) as connection, connection.Producer() as producer:
+        producer.publish(
+            [[Canary(tmp_path / "executed")], {}, {}],
+            serializer="pickle",
+            headers={"task": task_name("content"), "id": "1", "lang": "py"},
+            routing_key=queue.routing_key,
+            declare=[queue],
+        )
+    until(lambda: "ContentDisallowed" in worker.log(), "the message is not refused")
+    cluster.run("reconcile")
+    cluster.add("a.md")
+    cluster.until_ready(1)
+    assert not (tmp_path / "executed").exists()
 
 
 def test_a_killed_worker_loses_nothing(cluster: Cluster, paid: PaidProvider) -> None:

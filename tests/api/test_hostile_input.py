@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 NUL, SURROGATE = "a\0b", "a\ud800b"
-IN_ADDRESSES = ("a%00b", "a%ED%A0%80b")  # NUL, and the bytes of a lone surrogate
+SQL = "a%27%22%29%3B%20DROP%20TABLE%20library_items%3B%20--"  # a'"); DROP TABLE library_items; --
+IN_ADDRESSES = ("a%00b", "a%ED%A0%80b", SQL)  # NUL, the bytes of a lone surrogate, and SQL
 ENDLESS = {"follow_events"}  # an endless stream; `list_events` has the same parameters
 DEEP = 256  # earlier versions stored metadata of this depth but could not show it
 

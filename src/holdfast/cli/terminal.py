@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.format import format_block, format_cell, to_json, to_json_line
@@ -115,7 +116,8 @@ class Terminal:
         if self.live_console is not None:
             self.live_console.print(format_block(text), markup=False, highlight=False, soft_wrap=True)
         else:
-            print(format_block(text), file=sys.stderr, flush=True)
+            with suppress(OSError):  # a server goes on when its log cannot be written
+                print(format_block(text), file=sys.stderr, flush=True)
 
     def _console(self) -> Console:
         if self.live_console is not None:
