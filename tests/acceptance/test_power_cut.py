@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.errors import StateConflict, StoreClosed
+from holdfast.moving import MoveOptions
+from holdfast.service.opening import open_library, settings_for
+from holdfast.wiring import opening_move
 from tests.powercut.disk import Disk
 from tests.powercut.recording import RecorderUnavailable, Recording, compile_recorder
 from tests.powercut.run import cut, read_tree, record
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
     from tests.powercut.workload import History
 
+MOVE_CUTS = 20
 Recorded = tuple[Recording, "History"]
 
 # Syncs that are left out, by the path of the file or folder. Each must be missed.
@@ -92,26 +100,28 @@ def test_a_seed_replays(recorded: Recorded) -> None:
     assert first == second
 
 
+def run_recorded(recording: Recording, *arguments: str) -> None:
+    """Run a command of Holdfast on the recorded disk, and wait until it has ended."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    command = [sys.executable, "-m", "holdfast.cli", "--home", str(recording.root / "home"), *arguments]
+    subprocess.run(
+        command,
+        env=clean | recording.environment(),
+        cwd=ROOT,
+        check=True,
+        timeout=PATIENCE_SECONDS,
+        capture_output=True,
+    )
+
+
 @pytest.mark.smoke
 def test_an_archive_and_a_backup_survive_once_the_command_has_ended(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "recording")
     root = recording.root
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     (tmp_path / "note.md").write_text("# Sea\n\nKrill.")
-    for arguments in (
-        ("add", str(tmp_path / "note.md")),
-        ("backup", str(root / "backups" / "monday")),
-        ("export", "default", str(root / "sea.zip")),
-    ):
-        command = [sys.executable, "-m", "holdfast.cli", "--home", str(root / "home"), *arguments]
-        subprocess.run(
-            command,
-            env=environment | recording.environment(),
-            cwd=ROOT,
-            check=True,
-            timeout=PATIENCE_SECONDS,
-            capture_output=True,
-        )
+    run_recorded(recording, "add", str(tmp_path / "note.md"))
+    run_recorded(recording, "backup", str(root / "backups" / "monday"))
+    run_recorded(recording, "export", "default", str(root / "sea.zip"))
     disk = Disk(root)
     for one in recording.records():
         disk.apply(one)
@@ -121,3 +131,46 @@ def test_an_archive_and_a_backup_survive_once_the_command_has_ended(tmp_path: Pa
     left = read_tree(tmp_path / "left")
     assert {path: left.get(path) for path in written} == written
     assert {"/sea.zip", "/backups/monday/manifest.json"} <= written.keys()
+
+
+def test_a_move_continues_after_a_power_cut_at_any_moment(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "recording")
+    root, names = recording.root, [f"{number}.md" for number in range(5)]
+    for name in names:
+        (tmp_path / name).write_text(f"# {name}\n\nKrill of {name}.")
+    run_recorded(recording, "add", *(str(tmp_path / name) for name in names))
+    began = recording.position
+    ends = [f"sqlite:///{root / 'home' / name}" for name in ("holdfast.db", "moved.db")]
+    files = str(root / "home" / "moved")
+    run_recorded(recording, "move", *ends, "--blobs", files, "--yes")
+    run_recorded(recording, "move", *ends, "--blobs", files, "--yes", "--finish")
+    records = list(recording.records())
+    recording.close()
+    disk, dice, applied = Disk(root), random.Random(7), 0
+    root.rename(root.with_name("recorded"))  # the cut disks take its place, because a move knows its addresses
+    during = [number for number, one in enumerate(records) if one.position > began]
+    for end in [*sorted(dice.sample(during, MOVE_CUTS)), during[-1]]:
+        for one in records[applied : end + 1]:
+            disk.apply(one)
+        applied = end + 1
+        disk.cut(root, dice)
+        assert finish_move(root / "home", ends, files) == names, f"the cut after record {end}"
+        shutil.rmtree(root)
+
+
+def finish_move(home: Path, ends: list[str], files: str) -> list[str]:
+    """Run the commands of a move again, and return the documents that the target then has."""
+    settings = settings_for(home)
+    with opening_move(settings, *ends, files=files, options=MoveOptions(), report=lambda *_: None) as move:
+        for step in (move.run, move.finish):
+            with suppress(StateConflict, StoreClosed):  # it was done before the cut
+                step()
+    library = open_library(replace(settings, database=ends[1], data=files))
+    try:
+        base = library.catalog.find_base("default")
+        items = [library.items.find(base, name) for name in sorted(f"{number}.md" for number in range(5))]
+        assert library.doctor.check(deep=True) == []
+        assert library.blobs.find_missing([str(item.blob) for item in items]) == set()
+        return [item.name for item in items]
+    finally:
+        library.store.close()

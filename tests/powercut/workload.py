@@ -258,7 +258,7 @@ class Client:
     def _compose(self, name: str) -> Text:
         """Return a new text; most sections of an earlier text stay."""
         self._count += 1
-        word = f"krill{self._number}x{self._count}"
+        word = f"krill{self._number}x{self._count:04}"  # no word is a part of another
         own = f"## New\n\nThe {word} of {name}."
         kept: list[str] = []
         if name in self._documents:
