@@ -26,6 +26,7 @@ from tests.support.servers import (
     RabbitMQ,
     SeaweedFS,
     ServerError,
+    Temporal,
     Valkey,
     pgbouncer_folder,
     prometheus_folder,
@@ -98,6 +99,13 @@ def pgbouncer(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> I
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
     """A real Valkey from the dev extra. Each module has its own and may stop, pause and restart it."""
     with Valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
+    """A real Temporal server from the dev extra. Each test has its own task queue."""
+    with Temporal(tmp_path_factory.mktemp("temporal")) as server:
         yield server
 
 

@@ -18,12 +18,15 @@ EXTRA_BY_MODULE: Mapping[str, str] = {
         "client": "httpx2 pydantic pydantic_core",
         "documents": "cryptography httpcore2 idna kreuzberg numpy openai safetensors threadpoolctl tokenizers "
         "watchfiles wordllama",
+        "dramatiq": "dramatiq",
         "mcp": "mcp mcp_types",
         "metrics": "prometheus_client",
         "otel": "opentelemetry",
         "postgres": "psycopg",
+        "rq": "rq",
         "s3": "boto3 botocore",
         "server": "fastapi jinja2 markdown_it nh3 python_multipart starlette uvicorn",
+        "temporal": "temporalio",
     }.items()
     for module in modules.split()
 }

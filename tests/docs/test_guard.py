@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,22 @@ if TYPE_CHECKING:
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/guard.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-DECLARED, ASKED, AWAITED, LOOKED, ROWS, OUTSIDE, TOLD, _RAISED, _LOCKED, TABLES, MIGRATION, _METRICS = BLOCKS
+(
+    DECLARED,
+    ASKED,
+    AWAITED,
+    LOOKED,
+    FUNCTION,
+    _ADAPTERS,
+    ROWS,
+    OUTSIDE,
+    TOLD,
+    _RAISED,
+    _LOCKED,
+    TABLES,
+    MIGRATION,
+    _METRICS,
+) = BLOCKS
 (SAID,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
 PLACE = "postgresql+psycopg://app@db/app"
 
@@ -76,6 +92,14 @@ def test_the_documented_coroutines_request_query_and_cancel_work(shop: dict[str,
     assert asked.admission.accepted
     assert str(status.status) == "queued"
     assert str(shop["work"].status("42").status) == "not_indexed"
+
+
+def test_the_documented_function_runs_where_it_is_called(shop: dict[str, Any]) -> None:
+    shop |= {"Run": Run, "sys": sys}
+    with pytest.raises(SystemExit) as ended:
+        run(FUNCTION.replace("-> str: ...", "-> str:\n    return f'{tenant} {year}'"), shop)
+    assert ended.value.code == 0
+    assert shop["done"].value == "acme 2026"
 
 
 def test_guarded_work_with_the_documented_calls_writes_and_publishes_its_result(shop: dict[str, Any]) -> None:

@@ -447,6 +447,31 @@ class Valkey(Server):
         return False
 
 
+class Temporal(Server):
+    """The development server of Temporal, with everything in memory. It has the namespace `default`."""
+
+    name = "temporal"
+    quit_signal = signal.SIGTERM
+    orphan_signal = signal.SIGKILL
+
+    @property
+    def url(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def _prepare(self) -> None:
+        """Do nothing: it writes no files."""
+
+    def _command(self) -> list[str]:
+        program = Path(sys.executable).with_name("temporal")
+        listen = ["--ip", HOST, "--port", str(self.port), "--http-port", str(free_port())]
+        return [str(program), "server", "start-dev", "--headless", "--log-level", "error", *listen]
+
+    def _answers(self) -> bool:
+        program = str(Path(sys.executable).with_name("temporal"))
+        asked = [program, "operator", "cluster", "health", "--address", self.url]
+        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
 class RabbitMQ(Server):
     """RabbitMQ 3.10 from Debian's packages, which `make broker` unpacks. Its queues survive a crash of the server."""
 

@@ -1,4 +1,5 @@
 from .answers import Admission, DeliveryResult, Finished, KeyStatus
+from .function import GuardedFunction
 from .guard import Guard
 from .run import Run
 from .work import Work
@@ -8,6 +9,7 @@ __all__ = [
     "DeliveryResult",
     "Finished",
     "Guard",
+    "GuardedFunction",
     "KeyStatus",
     "Run",
     "Work",

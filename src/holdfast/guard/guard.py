@@ -78,18 +78,25 @@ class Guard:
         *,
         operation: Operation | str = Operation.INDEX,
         on_finished: Callable[[Finished], None] | None = None,
+        key: str | Callable[..., str] | None = None,
     ) -> Work:
-        """Register a kind of work.
+        """Register a kind of work, or guard a function with it.
 
         `operation` is the default of requests: `index` skips a key that is done, `force` does it again, but never twice
         at once. `on_finished` is called at least once for each ended job, after the slot is free for the next.
 
         Example:
             invoices = guard.work("invoices", on_finished=lambda end: notify(end.requester, end.outcome))
+
+            @guard.work("report", key="tenant")
+            def build_report(run: Run, tenant: str) -> str: ...
+
+        `key` is for functions: the name of the parameter that identifies the work, or a function of the arguments; by
+        default, the first parameter after the run.
         """
         if name in self.works:
             raise BadSettings("work_name_taken", name=name)
-        made = self.works[name] = Work(self, name, Operation(operation), on_finished)
+        made = self.works[name] = Work(self, name, Operation(operation), on_finished, key)
         return made
 
     @property

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from holdfast.engine import Slot
     from holdfast.engine.store import Job, Refusal
-    from holdfast.engine.task import Task
+    from holdfast.engine.task import Indexer, Task
+    from holdfast.guard.function import GuardedFunction
     from holdfast.guard.guard import Guard
 
 log = logging.getLogger("holdfast")
@@ -59,13 +60,19 @@ class Work:
     """A kind of work. For each of its keys, at most one job is active."""
 
     def __init__(
-        self, guard: Guard, name: str, operation: Operation, on_finished: Callable[[Finished], None] | None
+        self,
+        guard: Guard,
+        name: str,
+        operation: Operation,
+        on_finished: Callable[[Finished], None] | None,
+        key: str | Callable[..., str] | None = None,
     ) -> None:
         self.name = name
         self.operation = operation
         self.resend: Callable[[Job], None] | None = None  # sends a message again; the Celery integration sets it
         self._guard = guard
         self._on_finished = on_finished
+        self._key = key
 
     def admit(
         self,
@@ -127,6 +134,28 @@ class Work:
         """Return the status of a key to a coroutine."""
         return await self._guard.in_thread(self.status, key)
 
+    def __call__(self, function: Callable[..., Any]) -> GuardedFunction:
+        """Guard a function: whatever calls it runs the work, with the same guarantees as a task of a broker.
+
+        Example:
+            @guard.work("report")
+            def build_report(run: Run, tenant: str) -> str: ...
+        """
+        from holdfast.guard.function import GuardedFunction  # noqa: PLC0415 - it imports this module
+
+        return GuardedFunction(self, function, self._key)
+
+    def run_waiting(self, bind: Callable[[Job], Callable[[Run], Any]], limit: int) -> int:
+        """Run jobs that wait, one after the other; `bind` returns the work of a job. Return how many were run."""
+        self._guard.reconcile()  # frees the work of dead processes
+        runner = _WaitingIndexer(self, bind)
+        executor = self._make_executor(runner)
+        executor.heartbeat.start()
+        try:
+            return sum(1 for _ in range(limit) if executor.run_next(1) and runner.report())
+        finally:
+            executor.heartbeat.stop()
+
     def mark_sent(self, key: str) -> None:
         """Record that a message was sent, so that the reconciler does not send another one at once."""
         self._guard.store.ring([self._guard.store.slot(self.name, key, self.name)])
@@ -168,22 +197,20 @@ class Work:
 
     def _claim_and_run(self, job: Job, indexer: _DeliveryIndexer) -> bool:
         """Claim the slot, build it and record the result, with a heartbeat; return whether it could be claimed."""
-        guard = self._guard
         slot = self._find_slot(job)
         if slot is None:
             return False
-        executor = Executor(
-            guard.store,
-            {self.name: indexer},
-            holder=make_holder_name(),
-            clock=guard.clock,
-            rules=guard.settings.rules,
-        )
+        executor = self._make_executor(indexer)
         executor.heartbeat.start()
         try:
             return executor.run(Ring(slot=slot.id, owner=slot.owner_id, key=slot.key, generation=job.generation))
         finally:
             executor.heartbeat.stop()
+
+    def _make_executor(self, indexer: Indexer) -> Executor:
+        guard = self._guard
+        rules = guard.settings.rules
+        return Executor(guard.store, {self.name: indexer}, holder=make_holder_name(), clock=guard.clock, rules=rules)
 
     def _explain_unclaimed(self, job: Job) -> DeliveryResult:
         """Return why the slot could not be claimed. Only a live holder or a future due time asks for a redelivery."""
@@ -334,6 +361,28 @@ class _DeliveryIndexer:
 
     def remove(self, task: Task) -> None:
         """Do nothing: the results of guarded work are not stored here."""
+
+
+class _WaitingIndexer:
+    """Runs the jobs of claimed slots as an indexer."""
+
+    def __init__(self, work: Work, bind: Callable[[Job], Callable[[Run], Any]]) -> None:
+        self._work = work
+        self._bind = bind
+        self._ran: str | None = None
+
+    def build(self, task: Task) -> BuildResult | None:
+        self._ran = task.ticket.job
+        return _DeliveryIndexer(self._bind(self._work.job(task.ticket.job))).build(task)
+
+    def remove(self, task: Task) -> None:
+        """Do nothing, as `_DeliveryIndexer`."""
+
+    def report(self) -> bool:
+        """Call `on_finished` for the job that ran last, after its result was written."""
+        if self._ran is not None:
+            self._work.notify_finished(self._ran)
+        return True
 
 
 def _is_skipped(value: Any) -> bool:
