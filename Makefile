@@ -10,7 +10,7 @@ TYPESCRIPT := 7.0.2
 
 unexport PYTHONDONTWRITEBYTECODE # dozens of processes would each compile the same modules again
 
-.PHONY: help setup serve test proof check scripts browser broker pooler units monitor screenshots bench eval read sim mutants constraints clean
+.PHONY: help setup serve test proof check scripts browser broker pooler units monitor screenshots bench eval read sim chaos mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,10 @@ screenshots: setup browser ## Photograph every page, light and dark, wide and na
 
 sim: setup ## Simulate faults: make sim SEEDS=2000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+chaos: setup ## Use and break a real system: make chaos SECONDS=60 SEED=1 DEPLOYMENT=sqlite
+	@$(BIN)/python -m tests.chaos --deployment $(or $(DEPLOYMENT),sqlite) --seconds $(or $(SECONDS),60) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep "$(KEEP)")
 
 mutants: setup ## Remove each guard in turn; every removal must be caught
 	$(BIN)/python -m tests.mutants

@@ -1,0 +1,188 @@
+"""The system under test: the roles of a deployment, the servers behind them, a paid provider and a webhook receiver."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx2
+
+from tests.chaos.disks import Disk
+from tests.chaos.processes import Role
+from tests.chaos.provider import RecordedProvider
+from tests.chaos.schedule import BASES, COMMON_BASE
+from tests.support.receiver import Message, Receiver
+from tests.support.servers import HOST, free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from tests.chaos.history import History
+
+LEASE_SECONDS = 3.0
+QUICK = {
+    "lease": "3s",
+    "heartbeat": "1s",
+    "period": "1s",
+    "ring_again": "2s",
+    "backoff": "1s",
+    "backoff_cap": "4s",
+    "stall": "30s",
+    "drain": "5s",
+}
+WORKERS = 3
+CALM_TIMEOUT = 60.0
+SMALL_CHUNKS = {"chunk_size": 64, "chunk_overlap": 0}
+BASE_INDEXES = {"sea": ["vector", "fulltext"], "deep": ["vector", "fulltext", "graph", "questions"]}
+WEBHOOK_TYPES = ["job.*", "document.deleted", "document.removed"]
+WEBHOOK_TOPICS = ["job", "document.deleted", "document.removed"]  # the same events, in the words of the event list
+
+
+class System:
+    """A deployment. It runs inside `with`; `roles` are its processes."""
+
+    def __init__(self, deployment: str, folder: Path, history: History) -> None:
+        self.deployment = deployment
+        self.folder = folder
+        self.history = history
+        self.roles: list[Role] = []
+        self.provider = RecordedProvider(history)
+        self.receiver = Receiver(before=self._record_message)
+        self.disk = Disk(folder / "disk", 512)
+        self.tree = folder / "tree"  # the folder that a client syncs
+        self._held = ExitStack()
+        self._secret = ""
+        self.arrived: set[str] = set()  # events about which a valid webhook message has arrived
+
+    @property
+    def home(self) -> Path:
+        return self.disk.folder / "home"
+
+    @property
+    def dsn(self) -> str:
+        """The address of PostgreSQL for a direct connection; empty: the database is a file."""
+        return ""
+
+    def stored_files(self) -> list[str]:
+        """Return the names of the stored files of documents."""
+        return sorted(path.name for path in (self.home / "files").rglob("*") if path.is_file())
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The settings that all roles share."""
+        return {
+            **QUICK,
+            "home": self.home,
+            "workers": WORKERS,
+            "log": "info",
+            "secret_key": "k" * 40,
+            "webhook_allow": f"{HOST}/32",
+            "embedding_url": self.provider.url,
+            "embedding_model": self.provider.embedding_model,
+            "embedding_key": self.provider.key,
+            "chat_url": self.provider.url,
+            "chat_model": self.provider.chat_model,
+            "chat_key": self.provider.key,
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {f"HOLDFAST_{name.upper()}": str(value) for name, value in self.settings.items()}
+
+    def __enter__(self) -> Self:
+        self.tree.mkdir()
+        with self._held as held:
+            for part in (self.disk, self.provider, self.receiver):
+                held.enter_context(part)
+            self._start_servers()
+            self._start_roles()
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.__exit__(kind, error, trace)
+
+    def _start_servers(self) -> None:
+        """Start the servers that the roles need."""
+
+    def _start_roles(self) -> None:
+        self.add_role("serve-1", "-m", "holdfast.cli", "serve", "--port", "{port}")
+        for role in self.roles:
+            role.await_ready()
+
+    def add_role(self, name: str, *arguments: str, **more: str) -> Role:
+        """Start a process that ends with the system."""
+        role = Role(name, arguments, self.environment | more, self.folder, port=free_port())
+        self.roles.append(role)
+        self._held.callback(role.kill_all)
+        role.start()
+        return role
+
+    def of_kind(self, *kinds: str) -> list[Role]:
+        return [role for role in self.roles if role.kind in kinds]
+
+    @property
+    def webs(self) -> list[Role]:
+        return self.of_kind("serve", "web")
+
+    def address(self, number: int) -> str:
+        """Return the address of one of the web servers."""
+        return self.webs[number % len(self.webs)].address
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        """Send a request until a server accepts it, and return the content of the answer, to set up and to read."""
+        answer = self._send(method, path, **options)
+        return answer.json() if answer.content else None
+
+    def download(self, path: str) -> bytes:
+        return self._send("GET", path).content
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        deadline, number = time.monotonic() + CALM_TIMEOUT, 0
+        while True:
+            address = f"{self.address(number)}/api/v1{path}"
+            try:
+                answer = httpx2.request(method, address, timeout=CALM_TIMEOUT, trust_env=False, **options)
+                if answer.status_code < 500:
+                    assert answer.status_code < 400 or answer.status_code == 409, f"{method} {path}: {answer.text}"
+                    return answer
+                found = answer.text
+            except httpx2.TransportError as error:
+                found = str(error)
+            assert time.monotonic() < deadline, f"no server answers {method} {path}: {found}"
+            number += 1
+            time.sleep(0.2)
+
+    def prepare(self) -> None:
+        """Create the bases and the webhook that clients use."""
+        webhook = {"url": self.receiver.url("/hook"), "types": WEBHOOK_TYPES}
+        self._secret = self.request("POST", "/webhooks", json=webhook)["secret"]
+        for name in (COMMON_BASE, *BASES.values()):
+            indexes = BASE_INDEXES.get(name, BASE_INDEXES["sea"])
+            self.request("POST", "/bases", json={"name": name, "indexes": indexes, **SMALL_CHUNKS})
+            self._warm_up(name)
+
+    def _warm_up(self, base: str) -> None:
+        """Add a document before any fault: the first vector of a base decides the length of all others."""
+        place = f"/bases/{base}/documents"
+        reply = self.request("POST", place, params={"name": "first.md"}, content=f"# First\n\nOf {base}.".encode())
+        document = reply["replies"][0]["document"]
+        deadline = time.monotonic() + CALM_TIMEOUT
+        while self.request("GET", f"{place}/{document}", params={"wait": 10})["status"] != "success":
+            assert time.monotonic() < deadline, f"the first document of {base} is not indexed"
+
+    def _record_message(self, message: Message) -> None:
+        try:
+            content: dict[str, Any] = message.verified(self._secret)
+            valid = True
+            self.arrived.add(str(content["data"]["id"]))
+        except Exception:  # noqa: BLE001 - a message that is not valid is a finding
+            content, valid = json.loads(message.body), False
+        self.history.write(
+            "message", message=message.id, event=content["data"]["id"], valid=valid, body=message.body.decode()
+        )
