@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.chaos.audit import read_everything
+from tests.chaos.audit import Tables, read_everything
 from tests.chaos.checker import check
 from tests.chaos.clients import Client, Directory
+from tests.chaos.deployments import DEPLOYMENTS
 from tests.chaos.disks import enter_namespace
 from tests.chaos.faults import KINDS, Nemesis, kinds_for
 from tests.chaos.folder import FolderClient
@@ -22,15 +23,16 @@ from tests.chaos.history import History, Record, read_record
 from tests.chaos.report import summarise
 from tests.chaos.schedule import BASES, CLIENTS, Schedule, make_schedule
 from tests.chaos.settle import settle
-from tests.chaos.system import System
 from tests.chaos.timeline import write_timeline
 
 if TYPE_CHECKING:
+    from tests.chaos.system import System
     from tests.chaos.violations import Violation
 
 STEP_SECONDS = 60.0  # the longest step, with all its repetitions
 FOLLOW_SECONDS = 3.0  # the last events reach the followers
 TIMELINES = 5
+TABLES = "tables.jsonl"
 
 
 def main() -> int:
@@ -60,7 +62,7 @@ def run(deployment: str, seed: int, seconds: float, schedule: Schedule, folder: 
     history = History(folder / "history.jsonl")
     history.write("run", deployment=deployment, seed=seed, seconds=seconds, schedule=schedule.digest,
                   wall=time.time() - history.now)  # fmt: skip
-    with System(deployment, folder, history) as system:
+    with DEPLOYMENTS[deployment](folder, history) as system:
         system.prepare()
         followers = [Follower(f"follower-{number}", system) for number in (1, 2)]
         clients = _clients(schedule, system)
@@ -76,6 +78,7 @@ def run(deployment: str, seed: int, seconds: float, schedule: Schedule, folder: 
         problems = settle(system, tree, BASES["folder"])
         history.write("run", quiet_after_s=round(history.now - stopped, 1))
         final = read_everything(system)
+        Tables(system).write(folder / TABLES)
         time.sleep(FOLLOW_SECONDS)
         for follower in followers:
             follower.stop()
@@ -121,8 +124,9 @@ def _rescue(folder: Path, keep: Path | None) -> Path:
 
 def _keep(folder: Path, where: Path, record: Record, violations: list[Violation]) -> None:
     where.mkdir(parents=True, exist_ok=True)
-    for path in (folder / "history.jsonl", *folder.glob("*.log")):
-        shutil.copy(path, where)
+    for path in (folder / "history.jsonl", folder / TABLES, *folder.rglob("*.log")):
+        if path.exists():
+            shutil.copy(path, where)
     for key in sorted({violation.key for violation in violations if violation.key})[:TIMELINES]:
         own = [violation for violation in violations if violation.key == key]
         write_timeline(where / f"{key}.html", record, key, own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from tests.chaos.texts import find_marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tests.chaos.system import System
 
@@ -41,6 +43,13 @@ class Tables:
             return [name for (name,) in self.query(f"SELECT table_name FROM {where}")]  # noqa: S608
         listed = self.query("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'")
         return [name for (name,) in listed if not name.endswith(WORD_SEGMENTS)]
+
+    def write(self, path: Path) -> None:
+        """Write all rows of all tables, for an engineer who examines a failed run."""
+        with path.open("w") as file:
+            for name in self.names():
+                for row in self.query(f'SELECT * FROM "{name}"'):  # noqa: S608 - a name that the database has told
+                    file.write(json.dumps([name, *row], default=repr) + "\n")
 
     def marks(self) -> dict[str, list[str]]:
         """Return the marks that each table contains, in any column."""

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from tests.chaos.disks import can_mount
 from tests.chaos.processes import Role, ended, send
+from tests.chaos.server_faults import SERVER_FAULTS
 from tests.chaos.system import LEASE_SECONDS
+from tests.chaos.waiting import PATIENCE, await_fact
 from tests.support import paid_provider as provider
 from tests.support.processes import process_state
 
@@ -30,7 +32,6 @@ BUSY_SECONDS = 90.0  # how long a fault waits for a process that another fault i
 PAUSE = LEASE_SECONDS * 1.5
 SHORT_OUTAGE = (0.5, 2.5)
 CALLS_SPOILT = 3
-PATIENCE = 20.0  # a busy machine may start a process as slowly as this
 
 FAULTS: dict[str, Inject] = {}
 
@@ -122,13 +123,20 @@ def _pause_pid(pid: int) -> bool:
     return send(pid, signal.SIGCONT) and fired
 
 
+FAULTS |= SERVER_FAULTS
 FAULTS |= {
     "kill_web": _restarted(Role.kill, "web", "serve"),
-    "kill_all": _restarted(Role.kill_all, "web", "serve", "worker"),
-    "terminate_web": _restarted(Role.terminate, "web", "serve"),
-    "pause_web": _paused("web", "serve"),
+    "kill_worker": _restarted(Role.kill, "worker"),
+    "kill_reconciler": _restarted(Role.kill, "reconcile"),
+    "kill_with_children": _restarted(Role.kill_all, "serve", "worker"),
     "kill_child": _child(_kill_pid, "serve", "worker"),
+    "terminate_web": _restarted(Role.terminate, "web", "serve"),
+    "terminate_worker": _restarted(Role.terminate, "worker"),
+    "terminate_reconciler": _restarted(Role.terminate, "reconcile"),
     "terminate_child": _child(_terminate_pid, "serve", "worker"),
+    "pause_web": _paused("web", "serve"),
+    "pause_worker": _paused("worker"),
+    "pause_reconciler": _paused("reconcile"),
     "pause_child": _child(_pause_pid, "serve", "worker"),
 }
 
@@ -144,15 +152,6 @@ def _spoilt(*kinds: provider.Fault) -> Inject:
         return fired
 
     return inject
-
-
-def await_fact(fact: Callable[[], bool], seconds: float = PATIENCE) -> bool:
-    deadline = time.monotonic() + seconds
-    while not fact():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 @fault("provider_down")
@@ -211,13 +210,23 @@ def database_disk_full(system: System, chance: random.Random) -> bool:
     return fired
 
 
-COMMON = (
-    "kill_web", "kill_all", "terminate_web", "pause_web", "kill_child", "terminate_child", "pause_child",
+ANYWHERE = (
+    "kill_web", "kill_with_children", "kill_child", "terminate_web", "terminate_child", "pause_web", "pause_child",
     "provider_down", "provider_slow", "provider_429", "provider_500", "provider_garbage", "provider_short",
-    "provider_dimension", "webhook_dead", "webhook_refuses",
+    "provider_dimension", "webhook_dead", "webhook_refuses", "database_disk_full",
 )  # fmt: skip
+ROLES = (
+    "kill_worker", "kill_reconciler", "terminate_worker", "terminate_reconciler", "pause_worker", "pause_reconciler",
+)  # fmt: skip
+SERVERS = tuple(kind for kind in SERVER_FAULTS if not kind.startswith("broker_"))
+BROKER = tuple(kind for kind in SERVER_FAULTS if kind.startswith("broker_"))
+KINDS: Mapping[str, Sequence[str]] = {
+    "sqlite": ANYWHERE,
+    "postgres": (*ANYWHERE, *ROLES, *SERVERS),
+    "celery-redis": (*ANYWHERE, *ROLES, *SERVERS, *BROKER),
+    "celery-rabbitmq": (*ANYWHERE, *ROLES, *SERVERS, *BROKER),
+}
 NEEDS_MOUNTS = frozenset({"database_disk_full"})
-KINDS: Mapping[str, Sequence[str]] = {"sqlite": (*COMMON, "database_disk_full")}
 
 
 def kinds_for(deployment: str) -> list[str]:

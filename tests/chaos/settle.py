@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.chaos.folder import FolderClient
     from tests.chaos.system import System
 
-QUIET_SECONDS = 90.0  # within this time after the last fault, all accepted work is done
+QUIET_SECONDS = 120.0  # within this time after the last fault, all accepted work is done
 CLEAN_SECONDS = 200.0  # and all garbage is collected: the record of a cut upload is kept for two minutes
 POLL_SECONDS = 0.5
 ACTIVE = ["queued", "indexing", "deleting"]

@@ -1,9 +1,13 @@
-"""The system under test: the roles of a deployment, the servers behind them, a paid provider and a webhook receiver."""
+"""The system under test: the roles of a deployment, a paid provider and a webhook receiver.
+
+`deployments` has the deployments with the servers that they need.
+"""
 
 from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,7 +18,7 @@ from tests.chaos.processes import Role
 from tests.chaos.provider import RecordedProvider
 from tests.chaos.schedule import BASES, COMMON_BASE
 from tests.support.receiver import Message, Receiver
-from tests.support.servers import HOST, free_port
+from tests.support.servers import HOST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +38,7 @@ QUICK = {
     "drain": "5s",
 }
 WORKERS = 3
+DISK_MEGABYTES = 1024
 CALM_TIMEOUT = 60.0
 SMALL_CHUNKS = {"chunk_size": 64, "chunk_overlap": 0}
 BASE_INDEXES = {"sea": ["vector", "fulltext"], "deep": ["vector", "fulltext", "graph", "questions"]}
@@ -41,17 +46,16 @@ WEBHOOK_TYPES = ["job.*", "document.deleted", "document.removed"]
 WEBHOOK_TOPICS = ["job", "document.deleted", "document.removed"]  # the same events, in the words of the event list
 
 
-class System:
+class System(ABC):
     """A deployment. It runs inside `with`; `roles` are its processes."""
 
-    def __init__(self, deployment: str, folder: Path, history: History) -> None:
-        self.deployment = deployment
+    def __init__(self, folder: Path, history: History) -> None:
         self.folder = folder
         self.history = history
         self.roles: list[Role] = []
         self.provider = RecordedProvider(history)
         self.receiver = Receiver(before=self._record_message)
-        self.disk = Disk(folder / "disk", 512)
+        self.disk = Disk(folder / "disk", DISK_MEGABYTES)  # with the database
         self.tree = folder / "tree"  # the folder that a client syncs
         self._held = ExitStack()
         self._secret = ""
@@ -66,9 +70,17 @@ class System:
         """The address of PostgreSQL for a direct connection; empty: the database is a file."""
         return ""
 
+    @abstractmethod
     def stored_files(self) -> list[str]:
         """Return the names of the stored files of documents."""
-        return sorted(path.name for path in (self.home / "files").rglob("*") if path.is_file())
+
+    @abstractmethod
+    def _start_servers(self) -> None:
+        """Start the servers that the roles need."""
+
+    @abstractmethod
+    def _start_roles(self) -> None:
+        """Start all processes of the product."""
 
     @property
     def settings(self) -> dict[str, object]:
@@ -99,6 +111,8 @@ class System:
                 held.enter_context(part)
             self._start_servers()
             self._start_roles()
+            for role in self.roles:
+                role.await_ready()
             self._held = held.pop_all()
         return self
 
@@ -107,17 +121,9 @@ class System:
     ) -> None:
         self._held.__exit__(kind, error, trace)
 
-    def _start_servers(self) -> None:
-        """Start the servers that the roles need."""
-
-    def _start_roles(self) -> None:
-        self.add_role("serve-1", "-m", "holdfast.cli", "serve", "--port", "{port}")
-        for role in self.roles:
-            role.await_ready()
-
     def add_role(self, name: str, *arguments: str, **more: str) -> Role:
-        """Start a process that ends with the system."""
-        role = Role(name, arguments, self.environment | more, self.folder, port=free_port())
+        """Start a process that ends with the system; `more` is added to its environment."""
+        role = Role(name, arguments, self.environment | more, self.folder)
         self.roles.append(role)
         self._held.callback(role.kill_all)
         role.start()

@@ -61,7 +61,11 @@ class CuttingProxy:
                 if self._refusing:
                     client.close()
                     continue
-                server = socket.create_connection((HOST, self._target))
+                try:
+                    server = socket.create_connection((HOST, self._target))
+                except OSError:  # the server is down
+                    client.close()
+                    continue
                 self._sockets += [client, server]
                 threading.Thread(target=self._to_server, args=(client, server), daemon=True).start()
 
