@@ -10,7 +10,7 @@ TYPESCRIPT := 7.0.2
 
 unexport PYTHONDONTWRITEBYTECODE # dozens of processes would each compile the same modules again
 
-.PHONY: help setup serve test proof check scripts browser broker pooler units monitor screenshots bench eval read sim chaos mutants constraints clean
+.PHONY: help setup serve test proof check scripts browser broker pooler units monitor faketime screenshots bench eval read sim chaos mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,10 +37,10 @@ endef
 serve: $(SERVABLE) ## Serve the page and the API, with workers, on this machine: make serve PORT=7340
 	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) exec $(BIN)/holdfast serve
 
-test: setup scripts browser broker pooler units monitor ## Before a commit: check, simulate 300 runs, test everything once
+test: setup scripts browser broker pooler units monitor faketime ## Before a commit: check, simulate 300 runs, test everything once
 	@$(FRESH) before-commit
 
-proof: setup browser broker pooler units monitor ## After make test: simulate 2,000 runs, test on every database, with every server and browser size
+proof: setup browser broker pooler units monitor faketime ## After make test: simulate 2,000 runs, test on every database, with every server and browser size
 	@$(FRESH) rest-of-the-proof
 
 # Both run with an empty temporary folder and HOME. Every test is in one of the two: tests/support/selection.py decides.
@@ -101,13 +101,19 @@ monitor: setup ## Unpack Debian's Prometheus for the tests, where it is missing 
 	  $(BIN)/python -m tests.support.prometheus_package $(VENV)/prometheus > /dev/null 2>&1 || \
 	  echo "Prometheus could not be downloaded here: its tests are left out, and with CI=true they fail."; }
 
+faketime: setup ## Unpack Debian's libfaketime for the chaos, where it is missing and that is possible
+	@test -d $(VENV)/faketime || { \
+	  echo "Unpacking libfaketime for the chaos."; \
+	  $(BIN)/python -m tests.support.faketime_package $(VENV)/faketime > /dev/null 2>&1 || \
+	  echo "libfaketime could not be downloaded here: no clock jumps, and with CI=true their test fails."; }
+
 screenshots: setup browser ## Photograph every page, light and dark, wide and narrow, for the README
 	$(BIN)/python -m tests.web.screenshots $(or $(LOCALE),en-GB) $(TO)
 
 sim: setup ## Simulate faults: make sim SEEDS=2000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
-chaos: setup ## Use and break a real system: make chaos SECONDS=60 SEED=1 DEPLOYMENT=sqlite
+chaos: setup broker faketime ## Use and break a real system: make chaos SECONDS=60 SEED=1 DEPLOYMENT=sqlite
 	@$(BIN)/python -m tests.chaos --deployment $(or $(DEPLOYMENT),sqlite) --seconds $(or $(SECONDS),60) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep "$(KEEP)")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.chaos.system import WORKERS, System
+from tests.chaos.system import System
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.object_storage import FaultyProxy, ObjectStorage
 from tests.support.servers import Postgres, RabbitMQ, SeaweedFS, Server, Valkey
@@ -23,6 +23,11 @@ PREFIX = "files"
 class OneMachine(System):
     """`holdfast serve` with its workers: SQLite, and files in a folder."""
 
+    @property
+    def largest_jump(self) -> int:
+        """All processes have this clock, and the database has no other. So work may wait for as long as a jump."""
+        return 20
+
     def stored_files(self) -> list[str]:
         return sorted(path.name for path in (self.home / "files").rglob("*") if path.is_file())
 
@@ -30,7 +35,7 @@ class OneMachine(System):
         pass
 
     def _start_roles(self) -> None:
-        self.add_role("serve-1", *HOLDFAST, "serve", "--port", "{port}")
+        self.add_role("serve-1", *HOLDFAST, "serve", "--port", "{port}", **self.clock.environment)
 
 
 class SeparateRoles(System):
@@ -51,6 +56,11 @@ class SeparateRoles(System):
     @property
     def dsn(self) -> str:
         return self.postgres.dsn
+
+    @property
+    def largest_jump(self) -> int:
+        """One worker and one reconciler have this clock. Leases are compared by the clock of PostgreSQL."""
+        return 24 * 3600
 
     @property
     def settings(self) -> dict[str, object]:
@@ -93,9 +103,9 @@ class SeparateRoles(System):
         behind_cutter = {"HOLDFAST_DATABASE": self.cutter.address(self.postgres.url)}
         for number, more in ((1, {}), (2, behind_cutter)):
             self.add_role(f"web-{number}", *HOLDFAST, "web", "--port", "{port}", **more)
-            self.add_role(f"reconcile-{number}", *HOLDFAST, "reconcile", **more)
-        for number in range(1, WORKERS + 1):
-            self._add_worker(f"worker-{number}", behind_cutter if number == 1 else {})
+            self.add_role(f"reconcile-{number}", *HOLDFAST, "reconcile", **(more or self.clock.environment))
+        for number, more in enumerate((behind_cutter, self.clock.environment, {}), 1):
+            self._add_worker(f"worker-{number}", more)
 
     def _add_worker(self, name: str, more: Mapping[str, str]) -> None:
         self.add_role(name, *HOLDFAST, "worker", "--workers", "1", **more)

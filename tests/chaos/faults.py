@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.chaos.clocks import find_library
 from tests.chaos.disks import can_mount
 from tests.chaos.processes import Role, ended, send
 from tests.chaos.server_faults import SERVER_FAULTS
@@ -210,10 +211,20 @@ def database_disk_full(system: System, chance: random.Random) -> bool:
     return fired
 
 
+@fault("clock_jump")
+def clock_jump(system: System, chance: random.Random) -> bool:
+    """Set the clock of some processes forward or back, and right again after a moment."""
+    system.clock.jump(chance.choice((-1, 1)) * system.largest_jump)
+    fired = await_fact(lambda: any(abs(role.clock_error()) > system.largest_jump / 2 for role in system.roles))
+    time.sleep(chance.uniform(*SHORT_OUTAGE))
+    system.clock.jump(0)
+    return fired
+
+
 ANYWHERE = (
     "kill_web", "kill_with_children", "kill_child", "terminate_web", "terminate_child", "pause_web", "pause_child",
     "provider_down", "provider_slow", "provider_429", "provider_500", "provider_garbage", "provider_short",
-    "provider_dimension", "webhook_dead", "webhook_refuses", "database_disk_full",
+    "provider_dimension", "webhook_dead", "webhook_refuses", "database_disk_full", "clock_jump",
 )  # fmt: skip
 ROLES = (
     "kill_worker", "kill_reconciler", "terminate_worker", "terminate_reconciler", "pause_worker", "pause_reconciler",
@@ -231,7 +242,10 @@ NEEDS_MOUNTS = frozenset({"database_disk_full"})
 
 def kinds_for(deployment: str) -> list[str]:
     """Return the kinds of faults that a deployment can have on this machine."""
-    return [kind for kind in KINDS[deployment] if can_mount() or kind not in NEEDS_MOUNTS]
+    missing = set() if can_mount() else set(NEEDS_MOUNTS)
+    if find_library() is None:
+        missing.add("clock_jump")
+    return [kind for kind in KINDS[deployment] if kind not in missing]
 
 
 class Nemesis:

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,13 @@ class Role:
         with contextlib.suppress(httpx2.TransportError):
             return httpx2.get(f"{self.address}/readyz", timeout=2, trust_env=False).status_code == 200
         return False
+
+    def clock_error(self) -> float:
+        """Return how far its clock is from the true time, in seconds; 0 if it does not answer."""
+        with contextlib.suppress(httpx2.TransportError):
+            answer = httpx2.get(f"{self.address}/healthz", timeout=2, trust_env=False)
+            return parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time()
+        return 0.0
 
     def kill(self) -> None:
         """Kill the process alone with SIGKILL. Its children notice that it is gone."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
 
+from tests.chaos.clocks import Clock
 from tests.chaos.disks import Disk
 from tests.chaos.processes import Role
 from tests.chaos.provider import RecordedProvider
@@ -57,6 +58,7 @@ class System(ABC):
         self.receiver = Receiver(before=self._record_message)
         self.disk = Disk(folder / "disk", DISK_MEGABYTES)  # with the database
         self.tree = folder / "tree"  # the folder that a client syncs
+        self.clock = Clock(folder / "clock")  # of some of the processes
         self._held = ExitStack()
         self._secret = ""
         self.arrived: set[str] = set()  # events about which a valid webhook message has arrived
@@ -64,6 +66,11 @@ class System(ABC):
     @property
     def home(self) -> Path:
         return self.disk.folder / "home"
+
+    @property
+    @abstractmethod
+    def largest_jump(self) -> int:
+        """How many seconds the clock may jump."""
 
     @property
     def dsn(self) -> str:
