@@ -20,6 +20,7 @@ from tests.chaos.faults import KINDS, Nemesis, kinds_for
 from tests.chaos.folder import FolderClient
 from tests.chaos.followers import Follower
 from tests.chaos.history import History, Record, read_record
+from tests.chaos.programs import CommandClient, LibraryClient
 from tests.chaos.report import summarise
 from tests.chaos.schedule import BASES, CLIENTS, Schedule, make_schedule
 from tests.chaos.settle import settle
@@ -92,7 +93,7 @@ def _clients(schedule: Schedule, system: System) -> list[Client]:
     directory = Directory()
     made: list[Client] = []
     for role, names in CLIENTS.items():
-        make = FolderClient if role == "folder" else Client
+        make = {"folder": FolderClient, "library": LibraryClient, "command": CommandClient}.get(role, Client)
         for name in names:
             steps = [step for step in schedule.steps if step.client == name]
             made.append(make(name, steps, system, directory))

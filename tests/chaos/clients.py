@@ -169,7 +169,10 @@ class Client:
 
     def _send(self, send: Callable[..., Answer], number: int, request: Request) -> None:
         answer = send(request.method, request.path, **(request.options or {}))
-        value = request.read(answer) if answer.status else None
+        self._record_write(number, answer, request.read(answer) if answer.status else None)
+
+    def _record_write(self, number: int, answer: Answer, value: dict[str, Any] | None) -> None:
+        """Record the end of a write; `value` is None if the product did not acknowledge it."""
         if value is not None:
             self.history.ok(number, **value, **answer.told)
         elif answer.outcome == "unknown":
@@ -180,7 +183,7 @@ class Client:
     # Reads
 
     def _chunks(self, step: Step) -> None:
-        self._read_document(step, "/chunks", lambda found: [_seen(one) for one in found["items"]], limit=ALL)
+        self._read_document(step, "/chunks", lambda found: [passage_seen(one) for one in found["items"]], limit=ALL)
 
     def _text(self, step: Step) -> None:
         self._read_document(step, "/text", lambda found: [{"marks": _marks(found["text"])}])
@@ -209,13 +212,13 @@ class Client:
         query = f"{step.key} {FILLER[:60]}"
         number = self.history.invoke(self.name, "search", base=step.base, query=query)
         answer = self.caller.send("POST", f"/bases/{step.base}/search", json={"query": query, "limit": 50})
-        self._record_read(number, answer, [_seen(one) for one in answer.content["hits"]] if answer.ok else [])
+        self._record_read(number, answer, [passage_seen(one) for one in answer.content["hits"]] if answer.ok else [])
 
     def _ask(self, step: Step) -> None:
         question = f"What does {step.key} say about the harbour?"
         number = self.history.invoke(self.name, "ask", base=step.base, query=question)
         answer = self.caller.send("POST", f"/bases/{step.base}/answers", json={"question": question})
-        seen = [_seen(one) for one in answer.content["context"]] if answer.ok else []
+        seen = [passage_seen(one) for one in answer.content["context"]] if answer.ok else []
         self._record_read(number, answer, seen)
 
     def _entities(self, step: Step) -> None:
@@ -242,7 +245,7 @@ class Client:
             self.history.fail(number, **answer.told)  # a read without an answer has no effect
 
 
-def _seen(found: dict[str, Any]) -> dict[str, Any]:
+def passage_seen(found: dict[str, Any]) -> dict[str, Any]:
     return {"document": found["document"], "generation": found["generation"], "marks": _marks(found["text"])}
 
 

@@ -58,6 +58,10 @@ class SeparateRoles(System):
         return self.postgres.dsn
 
     @property
+    def library(self) -> str:
+        return self.postgres.url
+
+    @property
     def largest_jump(self) -> int:
         """One worker and one reconciler have this clock. Leases are compared by the clock of PostgreSQL."""
         return 24 * 3600

@@ -211,6 +211,12 @@ def database_disk_full(system: System, chance: random.Random) -> bool:
     return fired
 
 
+@fault("kill_program")
+def kill_program(system: System, chance: random.Random) -> bool:
+    """Kill a program of a user that uses the library."""
+    return await_fact(lambda: any(_kill_pid(pid) for pid in system.programs.values()))
+
+
 @fault("clock_jump")
 def clock_jump(system: System, chance: random.Random) -> bool:
     """Set the clock of some processes forward or back, and right again after a moment."""
@@ -225,6 +231,7 @@ ANYWHERE = (
     "kill_web", "kill_with_children", "kill_child", "terminate_web", "terminate_child", "pause_web", "pause_child",
     "provider_down", "provider_slow", "provider_429", "provider_500", "provider_garbage", "provider_short",
     "provider_dimension", "webhook_dead", "webhook_refuses", "database_disk_full", "clock_jump",
+    "kill_program",
 )  # fmt: skip
 ROLES = (
     "kill_worker", "kill_reconciler", "terminate_worker", "terminate_reconciler", "pause_worker", "pause_reconciler",

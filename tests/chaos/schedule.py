@@ -29,6 +29,8 @@ CLIENTS: Mapping[str, Sequence[str]] = {
     "bases": ("b1",),
     "deep": ("d1",),
     "folder": ("f1",),
+    "library": ("l1",),
+    "command": ("c1",),
 }
 BASES = {"settings": "hill", "deep": "deep", "folder": "tree"}
 COMMON_BASE = "sea"

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -180,10 +181,10 @@ def _copy_messages(system: System) -> int:
     with _queues(system) as queues:
         for queue in queues:
             with contextlib.suppress(ChannelError):
-                while message := queue.get(no_ack=True):
-                    copied += 1
-                    for _ in range(COPIES):
-                        _send_again(queue, message)
+                taken = list(iter(partial(queue.get, no_ack=True), None))
+                copied += len(taken)
+                for message in taken * COPIES:
+                    _send_again(queue, message)
     return copied
 
 

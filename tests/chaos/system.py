@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
@@ -58,6 +59,7 @@ class System(ABC):
         self.receiver = Receiver(before=self._record_message)
         self.disk = Disk(folder / "disk", DISK_MEGABYTES)  # with the database
         self.tree = folder / "tree"  # the folder that a client syncs
+        self.programs: dict[str, int] = {}  # processes of clients
         self.clock = Clock(folder / "clock")  # of some of the processes
         self._held = ExitStack()
         self._secret = ""
@@ -106,6 +108,17 @@ class System(ABC):
             "chat_model": self.provider.chat_model,
             "chat_key": self.provider.key,
         }
+
+    @property
+    def library(self) -> str:
+        """Where a program opens the library: a folder or a database."""
+        return str(self.home)
+
+    @property
+    def program_environment(self) -> dict[str, str]:
+        """The environment of programs of users on this machine."""
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        return clean | self.environment
 
     @property
     def environment(self) -> dict[str, str]:
