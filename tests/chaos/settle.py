@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tests.chaos.system import System
 
 QUIET_SECONDS = 120.0  # within this time after the last fault, all accepted work is done
-CLEAN_SECONDS = 200.0  # and all garbage is collected: the record of a cut upload is kept for two minutes
-POLL_SECONDS = 0.5
+CLEAN_SECONDS = 150.0  # and all garbage is collected, which happens once a minute
+POLL_SECONDS = 1.0
 ACTIVE = ["queued", "indexing", "deleting"]
 ROUNDS = 4
 
