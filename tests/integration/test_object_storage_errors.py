@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -201,6 +202,18 @@ def test_an_endpoint_that_is_down_or_silent_is_reported(
         pass
     with pytest.raises(StoreUnavailable):
         put(down, b"krill")
+
+
+def test_a_server_starts_while_the_endpoint_is_silent(
+    rig: Rig, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request of the client waits for a minute, and is sent three times. A server does not wait that long."""
+    monkeypatch.setattr(s3_bucket, "CHECK_SECONDS", 0.2)
+    answered = threading.Event()
+    proxy.delay = answered.wait
+    check_blob_store(rig.library)
+    assert len(proxy.requests) == 1
+    answered.set()
 
 
 def test_the_objects_of_a_missing_bucket_are_not_reported_as_missing(

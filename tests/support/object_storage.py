@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import uuid
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -80,7 +80,7 @@ class FaultyProxy:
     def __init__(self, endpoint: str) -> None:
         self.fault: Callable[[str, str], Answer | None] = lambda _method, _path: None
         self.cut_after: int | None = None
-        self.delay: Callable[[], None] = lambda: None
+        self.delay: Callable[[], object] = lambda: None
         self.requests: list[str] = []
         upstream = urlsplit(endpoint).netloc
 
@@ -126,7 +126,11 @@ class _Handler(BaseHTTPRequestHandler):
                 pass
             self._send(answer)
             return
-        upstream = http.client.HTTPConnection(self.server_address, timeout=60)
+        with closing(http.client.HTTPConnection(self.server_address, timeout=60)) as upstream:
+            self._exchange(upstream, length, answer)
+
+    def _exchange(self, upstream: http.client.HTTPConnection, length: int, answer: Answer | None) -> None:
+        """Send the request to the server, and its response, or the answer of the test, to the client."""
         upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in {"expect", "connection"}:
@@ -140,7 +144,6 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             response.read()
             self._send(answer)
-        upstream.close()
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815 - the names that the class looks for
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import closing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 16  # of one process
 KEYS_PER_REQUEST = 1_000  # the limit of S3 for lists and deletes
 CONNECT_SECONDS, READ_SECONDS = 5, 60
+CHECK_SECONDS = 10  # a process does not start before the check has ended
 TRIES = 3  # of one request, by the client
 RESUMES = 3  # of a download that makes no progress
 
@@ -40,12 +42,15 @@ class Bucket:
     def __init__(self, name: str, endpoint: str) -> None:
         self._name = name
         self._address = BucketAddress(name, endpoint or "AWS")
+        self._endpoint = endpoint
         self._client = _open_client(endpoint)
         self._lists_versions = True
 
     def check(self, prefix: str) -> None:
-        with self.translating("s3:ListBucket"):
-            self._client.list_objects_v2(Bucket=self._name, Prefix=prefix, MaxKeys=1)
+        """Raise an error if the bucket cannot be used. A server that answers nothing counts as down after one try."""
+        impatient = _open_client(self._endpoint, read_timeout=CHECK_SECONDS, tries=1)
+        with closing(impatient) as client, self.translating("s3:ListBucket"):
+            client.list_objects_v2(Bucket=self._name, Prefix=prefix, MaxKeys=1)
 
     def put(self, key: str, copy: HashedCopy) -> None:
         """Send an object. It is durable when this returns."""
@@ -179,12 +184,12 @@ def _parse_version(listed: dict[str, Any]) -> Version:
     return Version(listed["Key"], listed.get("VersionId", ""), listed["LastModified"].timestamp())
 
 
-def _open_client(endpoint: str) -> Any:
+def _open_client(endpoint: str, *, read_timeout: float | None = None, tries: int = TRIES) -> Any:
     """Open a client with the credentials that boto3 finds: in the environment, in `~/.aws`, or from the machine."""
     config = Config(
         connect_timeout=CONNECT_SECONDS,
-        read_timeout=READ_SECONDS,
-        retries={"mode": "standard", "total_max_attempts": TRIES},
+        read_timeout=read_timeout or READ_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": tries},
         max_pool_connections=MAX_CONNECTIONS,
         # Other servers than AWS do not know the newer checksums; `put` sends an MD5, which all of them compare.
         request_checksum_calculation="when_required",
