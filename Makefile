@@ -7,6 +7,7 @@ SERVABLE := $(VENV)/.servable
 READY := $(VENV)/.ready
 NODE := $(VENV)/node
 TYPESCRIPT := 7.0.2
+LIBFAKETIME := 3.0.1
 
 unexport PYTHONDONTWRITEBYTECODE # dozens of processes would each compile the same modules again
 
@@ -101,11 +102,12 @@ monitor: setup ## Unpack Debian's Prometheus for the tests, where it is missing 
 	  $(BIN)/python -m tests.support.prometheus_package $(VENV)/prometheus > /dev/null 2>&1 || \
 	  echo "Prometheus could not be downloaded here: its tests are left out, and with CI=true they fail."; }
 
-faketime: setup ## Unpack Debian's libfaketime for the chaos, where it is missing and that is possible
-	@test -d $(VENV)/faketime || { \
-	  echo "Unpacking libfaketime for the chaos."; \
-	  $(BIN)/python -m tests.support.faketime_package $(VENV)/faketime > /dev/null 2>&1 || \
-	  echo "libfaketime could not be downloaded here: no clock jumps, and with CI=true their test fails."; }
+# Debian's libfaketime is too old: with it and Python 3.11 or later, time.sleep fails.
+faketime: setup ## Build libfaketime for the chaos, where it is missing and that is possible
+	@test -d $(VENV)/faketime/libfaketime || { \
+	  echo "Building libfaketime for the chaos."; \
+	  $(BIN)/uv pip install --quiet --no-deps --target $(VENV)/faketime libfaketime==$(LIBFAKETIME) > /dev/null 2>&1 || \
+	  echo "libfaketime could not be built here: no clock jumps, and with CI=true their test fails."; }
 
 screenshots: setup browser ## Photograph every page, light and dark, wide and narrow, for the README
 	$(BIN)/python -m tests.web.screenshots $(or $(LOCALE),en-GB) $(TO)

@@ -1,4 +1,4 @@
-"""The clock of a process, which a run can change while the process works, with Debian's libfaketime."""
+"""The clock of a process, which a run can change while the process works, with libfaketime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of a process with this clock; none if libfaketime is not unpacked."""
+        """The variables of a process with this clock; none if libfaketime is not there."""
         library = find_library()
         if library is None:
             return {}
@@ -35,5 +35,5 @@ class Clock:
 
 
 def find_library() -> Path | None:
-    """Return the library that `make faketime` unpacks, if it is there."""
-    return next((Path(sys.prefix) / "faketime").glob("usr/lib/*/faketime/libfaketimeMT.so.1"), None)
+    """Return the library that `make faketime` builds, if it is there."""
+    return next((Path(sys.prefix) / "faketime").rglob("libfaketime.so.1"), None)
