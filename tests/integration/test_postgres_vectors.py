@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from holdfast.catalog.repository import BaseSettings
+from holdfast.documents.requests import Upload
 from holdfast.errors import StoreError
 from holdfast.indexes import postgres
 from holdfast.indexes.postgres import PostgresVectorStore
@@ -63,6 +65,26 @@ def test_an_index_is_built_above_a_number_of_rows_and_finds_the_nearest(
     assert sum(len(found[query] & exact[query]) for query in queries) >= 0.9 * 10 * len(queries)
     scores = [one.score for one in index.find(recipe, queries[0], 10)]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_bases_that_are_published_together_keep_their_vectors_apart(
+    database_url: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    """Found by chaos: vectors of one base were also written to the other one, and stayed when their document went."""
+    rig = Rig(database_url, tmp_path / "blobs", clock, indexes=("vector",))
+    other = rig.library.bases.create("other", BaseSettings(indexes=("vector",)))
+    for base in (rig.base, other):
+        rig.library.adder.put(base, [Upload(f"{base.name}.md", f"The tide of {base.name}.".encode())])
+    rig.work()
+    rows = {}
+    for base in (rig.base, other):
+        (recipe,) = rig.library.indexes.recipes(base, "vector")
+        rows[base.name] = rig.library.indexes["vector"].scan(recipe, 0, 100)
+    assert [len(chunks) for chunks in rows.values()] == [1, 1]
+    rig.delete(f"{rig.base.name}.md")
+    rig.work()
+    assert rig.library.doctor.check(deep=True) == []
+    rig.close()
 
 
 class Making:

@@ -47,6 +47,9 @@ SELECT_BUILDING = "SELECT 1 FROM pg_stat_progress_create_index WHERE relid = to_
 CREATE_INCOMING_TABLE = (
     "CREATE TEMP TABLE IF NOT EXISTS holdfast_incoming (chunk bigint, vector vector) ON COMMIT DELETE ROWS"
 )
+# It leaves nothing behind: the next recipe of the same transaction uses the same table.
+MOVE_INCOMING = """WITH moved AS (DELETE FROM holdfast_incoming RETURNING chunk, vector)
+    INSERT INTO {table} SELECT chunk, vector FROM moved ON CONFLICT DO NOTHING"""
 CREATE_VECTOR_TABLE = (
     "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
 )
@@ -90,7 +93,7 @@ class PostgresVectorStore(PostgresRowStore):
         table = self._tables.ensure_table(tx, recipe, dimension=dimension)
         tx.run_sql(CREATE_INCOMING_TABLE)
         tx.copy_in("COPY holdfast_incoming (chunk, vector) FROM STDIN WITH (FORMAT BINARY)", _encode_copy_rows(vectors))
-        tx.run_sql(f"INSERT INTO {table} SELECT chunk, vector FROM holdfast_incoming ON CONFLICT DO NOTHING")
+        tx.run_sql(MOVE_INCOMING.format(table=table))
 
     def dimension(self, recipe: int) -> int | None:
         with self._database.reading() as tx:
