@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 8.0
 REPEAT_SECONDS = 20.0
 REPEAT_PAUSE = 0.3
+IN_FLIGHT = "in_flight"  # the first request with this key has not ended
 COMMIT_UNKNOWN = "commit_unknown"  # the only refusal that leaves open whether the request took effect
 
 
@@ -71,7 +72,7 @@ class Caller:
         while True:
             answer = self.send(method, path, headers=headers, **options)
             sent = sent or answer.outcome == "unknown"
-            busy = answer.code == "idempotency_in_progress"
+            busy = answer.code == IN_FLIGHT
             if answer.status and answer.status < 500 and not busy:
                 return answer
             if time.monotonic() > deadline:

@@ -31,7 +31,7 @@ def check_stores(record: Record) -> Iterator[Violation]:
             text = f"{len(others)} paragraphs in {table} belong to nothing that is served, such as {others[0]}"
             yield Violation(kind=Kind.LEFTOVER, key=key, text=text)
     for finding in final["doctor"]:
-        yield Violation(kind=Kind.LEFTOVER, text=f"the doctor finds {finding['code']}: {finding.get('message', '')}")
+        yield Violation(kind=Kind.LEFTOVER, text=f"the doctor finds {finding['code']}: {finding.get('sentence', '')}")
     for slot in final["active_slots"]:
         yield Violation(kind=Kind.STUCK, text=f"a slot is not at rest: {slot}")
     for problem in final["problems"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.chaos.disks import Disk
 from tests.chaos.system import System
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.object_storage import FaultyProxy, ObjectStorage
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 HOLDFAST = ("-m", "holdfast.cli")
 CELERY = ("-m", "celery", "-A", "holdfast.celery", "worker", "--loglevel=INFO", "--without-gossip", "--without-mingle")
 PREFIX = "files"
+FILES_MEGABYTES = 64
 
 
 class OneMachine(System):
@@ -28,11 +30,14 @@ class OneMachine(System):
         """All processes have this clock, and the database has no other. So work may wait for as long as a jump."""
         return 20
 
+    files_disk: Disk
+
     def stored_files(self) -> list[str]:
-        return sorted(path.name for path in (self.home / "files").rglob("*") if path.is_file())
+        return sorted(path.name for path in self.files_disk.folder.rglob("*") if path.is_file())
 
     def _start_servers(self) -> None:
-        pass
+        self.home.mkdir(mode=0o700)
+        self.files_disk = self._held.enter_context(Disk(self.home / "files", FILES_MEGABYTES))
 
     def _start_roles(self) -> None:
         self.add_role("serve-1", *HOLDFAST, "serve", "--port", "{port}", **self.clock.environment)

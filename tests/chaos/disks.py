@@ -41,7 +41,7 @@ class Disk:
         self._megabytes = megabytes
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         if can_mount():
             _mount("-t", "tmpfs", "-o", f"size={self._megabytes}m,mode=0755", "tmpfs", str(self.folder))
         return self

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tests.chaos.clocks import find_library
 from tests.chaos.disks import can_mount
@@ -25,6 +25,8 @@ from tests.support.processes import process_state
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.chaos.deployments import OneMachine
+    from tests.chaos.disks import Disk
     from tests.chaos.schedule import PlannedFault
     from tests.chaos.system import System
 
@@ -227,6 +229,27 @@ def clock_jump(system: System, chance: random.Random) -> bool:
     return fired
 
 
+def _files_disk(system: System) -> Disk:
+    return cast("OneMachine", system).files_disk
+
+
+@fault("files_disk_full")
+def files_disk_full(system: System, chance: random.Random) -> bool:
+    fired = _files_disk(system).fill()
+    time.sleep(chance.uniform(*SHORT_OUTAGE))
+    _files_disk(system).free()
+    return fired
+
+
+@fault("files_read_only")
+def files_read_only(system: System, chance: random.Random) -> bool:
+    """Remount the disk with the files of documents. That fails while an upload writes a file, so try again."""
+    fired = await_fact(_files_disk(system).make_read_only)
+    time.sleep(chance.uniform(*SHORT_OUTAGE))
+    _files_disk(system).make_writable()
+    return fired
+
+
 ANYWHERE = (
     "kill_web", "kill_with_children", "kill_child", "terminate_web", "terminate_child", "pause_web", "pause_child",
     "provider_down", "provider_slow", "provider_429", "provider_500", "provider_garbage", "provider_short",
@@ -236,15 +259,16 @@ ANYWHERE = (
 ROLES = (
     "kill_worker", "kill_reconciler", "terminate_worker", "terminate_reconciler", "pause_worker", "pause_reconciler",
 )  # fmt: skip
+FILES = ("files_disk_full", "files_read_only")
 SERVERS = tuple(kind for kind in SERVER_FAULTS if not kind.startswith("broker_"))
 BROKER = tuple(kind for kind in SERVER_FAULTS if kind.startswith("broker_"))
 KINDS: Mapping[str, Sequence[str]] = {
-    "sqlite": ANYWHERE,
+    "sqlite": (*ANYWHERE, *FILES),
     "postgres": (*ANYWHERE, *ROLES, *SERVERS),
     "celery-redis": (*ANYWHERE, *ROLES, *SERVERS, *BROKER),
     "celery-rabbitmq": (*ANYWHERE, *ROLES, *SERVERS, *BROKER),
 }
-NEEDS_MOUNTS = frozenset({"database_disk_full"})
+NEEDS_MOUNTS = frozenset({"database_disk_full", *FILES})
 
 
 def kinds_for(deployment: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE = 20.0  # seconds; a busy machine may start a process as slowly as this
+PATIENCE = 60.0  # seconds; a busy machine starts a process slowly, and a failing webhook pauses for half a minute
 POLL_SECONDS = 0.05
 
 

@@ -10,6 +10,7 @@ from tests.chaos.violations import Kind
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/chaos.md").read_text("utf-8")
 DEPLOYMENTS = {
+    "`sqlite`": {"sqlite"},
     "all": set(KINDS),
     "with roles": set(KINDS) - {"sqlite"},
     "with a broker": {"celery-redis", "celery-rabbitmq"},
