@@ -62,7 +62,7 @@ class Users:
                 self.addresses.append(self.addresses.pop(0))
                 return False
             answers.append(answer)
-            return answer.status_code < 500 and "idempotency_in_progress" not in answer.text
+            return answer.status_code < 500 and "in_flight" not in answer.text
 
         until(answered, f"no server answers {method} {path}")
         return answers[-1].raise_for_status().json()

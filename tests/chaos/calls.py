@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -74,7 +74,8 @@ class Caller:
             sent = sent or answer.outcome == "unknown"
             busy = answer.code == IN_FLIGHT
             if answer.status and answer.status < 500 and not busy:
-                return answer
+                # A refusal may be the consequence of an earlier attempt that took effect.
+                return replace(answer, outcome="unknown") if sent and not answer.ok else answer
             if time.monotonic() > deadline:
                 return Answer(outcome="unknown" if sent or busy else "fail", code=answer.code, status=answer.status)
             time.sleep(REPEAT_PAUSE)
