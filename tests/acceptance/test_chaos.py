@@ -42,7 +42,7 @@ def run_chaos(deployment: str, seconds: int, folder: Path) -> dict[str, Any]:
 def test_one_machine_loses_nothing_while_faults_occur(tmp_path: Path) -> None:
     summary = run_chaos("sqlite", SMOKE_SECONDS, tmp_path)
     assert summary["never_fired"] == []
-    assert summary["operations"]["ok"] > SMOKE_SECONDS
+    assert summary["operations"]["ok"] > 20
     assert summary["faults"] >= len(summary["faults_by_kind"]) > 5
 
 
