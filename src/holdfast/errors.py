@@ -27,6 +27,9 @@ HoldfastError
 │   ├── StoreClosed         the contents of the database move, or have moved, to another one
 │   └── StoreTooNew         a newer version of Holdfast wrote the database
 ├── GuardedWorkFailed       guarded work failed
+│   ├── GuardedWorkSuperseded   a newer request replaced it
+│   ├── GuardedWorkCancelled    it was cancelled or revoked
+│   └── GuardedRequestRejected  the request was rejected
 └── WorkError               an indexer raises it
     ├── Transient           a later attempt may succeed; counted
     │   └── Outage          the provider is down for all documents; not counted
@@ -366,6 +369,24 @@ class GuardedWorkFailed(HoldfastError):
     """Guarded work failed. Raised so that the task queue that runs it shows the task as failed."""
 
     code = "work_failed"
+
+
+class GuardedWorkSuperseded(GuardedWorkFailed):
+    """A newer request replaced the work before it was done."""
+
+    code = "work_superseded"
+
+
+class GuardedWorkCancelled(GuardedWorkFailed):
+    """The work was cancelled, revoked or deleted before it was done."""
+
+    code = "work_cancelled"
+
+
+class GuardedRequestRejected(GuardedWorkFailed):
+    """The guard rejected the request, so there is no work."""
+
+    code = "request_rejected"
 
 
 class WorkError(HoldfastError):

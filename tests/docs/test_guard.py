@@ -30,6 +30,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     ASKED,
     AWAITED,
     LOOKED,
+    CANVAS,
     FUNCTION,
     _ADAPTERS,
     ROWS,
@@ -75,6 +76,19 @@ def test_a_repeated_request_gets_the_documented_answer(shop: dict[str, Any]) -> 
     assert {name: told[name] for name in ("key", "verdict", "reason")} == {
         name: said[name] for name in ("key", "verdict", "reason")
     }
+
+
+def test_the_documented_canvases_get_their_results(shop: dict[str, Any]) -> None:
+    app, heard = shop["app"], list[Any]()
+    app.conf.task_always_eager = True
+
+    @app.task  # type: ignore[untyped-decorator]  # Celery has no types
+    def hear(value: Any) -> None:
+        heard.append(value)
+
+    shop["notify"] = shop["summarise"] = hear
+    run("from celery import chain, chord\n" + CANVAS, shop)
+    assert heard == ["indexed", ["indexed", "indexed"]]
 
 
 def test_the_documented_calls_show_and_cancel_work(shop: dict[str, Any]) -> None:

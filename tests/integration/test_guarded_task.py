@@ -1,23 +1,39 @@
-"""The Celery decorator: requests, deliveries and sent messages, on Celery's in-memory broker.
+"""The Celery decorator: calls, deliveries and sent messages, on Celery's in-memory broker and result backend.
 
-The tests deliver with `apply`, which runs a task in the same thread, and read sent messages from the queue.
+The tests execute messages with Celery's own tracer, as a worker does, and read sent messages from the queue.
 """
 
 from __future__ import annotations
 
-import json
+import pickle
 import threading
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from celery import Celery
+from celery import Celery, states
+from celery.app.trace import build_tracer
+from celery.beat import Scheduler
+from celery.exceptions import Reject
+from celery.result import AsyncResult
 from kombu.exceptions import OperationalError
+from sqlalchemy import select
 
 from holdfast.engine.states import Outcome, Status
-from holdfast.errors import BadRequest, BadSettings, GuardedWorkFailed, Permanent, Transient
+from holdfast.errors import (
+    BadRequest,
+    BadSettings,
+    GuardedRequestRejected,
+    GuardedWorkCancelled,
+    GuardedWorkFailed,
+    GuardedWorkSuperseded,
+    Permanent,
+    Transient,
+)
 from holdfast.guard import Guard, Run
-from holdfast.guard.celery import RECONCILE_TASK, GuardedTask, guarded, reconcile_by_beat
+from holdfast.guard.celery import RECONCILE_TASK, GuardedResult, GuardedTask, guarded, reconcile_by_beat
+from holdfast.guard.celery.tables import calls, results
 from holdfast.settings import Settings
 from tests.support.timeouts import PATIENCE_SECONDS
 
@@ -29,7 +45,7 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
-    made = Celery("shop", broker="memory://", set_as_current=False)
+    made = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
     yield made
     sent(made)  # empties the queue, because the in-memory broker outlives the app
     made.close()
@@ -58,6 +74,30 @@ def sent(app: Celery, queue: str = "celery") -> list[Any]:
     return found
 
 
+def take(app: Celery, queue: str = "celery") -> Any:
+    """Take the only message from a queue."""
+    (message,) = sent(app, queue)
+    return message
+
+
+def execute(app: Celery, message: Any) -> str:
+    """Execute a message as a worker does, and return the state that Celery gives it."""
+    args, kwargs, embed = message.payload
+    task = app.tasks[message.headers["task"]]
+    request = {**message.headers, **embed, "delivery_info": message.delivery_info}
+    tracer = build_tracer(task.name, task, app=app)
+    _, info, _, _ = tracer(message.headers["id"], args, kwargs, request)
+    return str(info.state) if info is not None else states.SUCCESS
+
+
+def execute_all(app: Celery) -> list[str]:
+    """Execute messages until no one is sent."""
+    found: list[str] = []
+    while messages := sent(app):
+        found += [execute(app, message) for message in messages]
+    return found
+
+
 @pytest.fixture
 def index(app: Celery, guard: Guard) -> GuardedTask:
     @guarded(app, guard, key="document", name="index")
@@ -69,6 +109,10 @@ def index(app: Celery, guard: Guard) -> GuardedTask:
                 raise Transient("rate_limited")
             case "permanent":
                 raise Permanent("bad_file")
+            case "bug":
+                raise KeyError("total")
+            case "reject":
+                raise Reject("no", requeue=False)
         return f"{run.key}: {text}"
 
     return index
@@ -82,19 +126,50 @@ def test_a_request_is_admitted_and_sent_under_the_id_of_its_job(app: Celery, gua
     assert message.payload[0:2] == [["doc"], {"text": "new"}]
 
 
-def test_a_duplicate_request_sends_nothing_and_returns_the_same_id(app: Celery, index: GuardedTask) -> None:
-    first, second = index.delay("doc"), index.delay("doc")
-    assert second.id == first.id
+def test_the_id_of_the_caller_is_the_id_of_the_message_and_of_the_job(app: Celery, index: GuardedTask) -> None:
+    result = index.apply_async(("doc",), task_id="chosen")
+    assert (result.id, result.admission.job, take(app).headers["id"]) == ("chosen", "chosen", "chosen")
+
+
+def test_a_call_with_a_known_id_starts_nothing(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    index.apply_async(("doc",), task_id="chosen")
+    index.apply_async(("doc",), task_id="chosen")
+    index.apply_async(("other",), task_id="chosen")
+    assert len(sent(app)) == 1
+    assert guard.works["index"].history("other") == []
+
+
+def test_a_duplicate_request_sends_nothing_until_the_job_ends(app: Celery, index: GuardedTask) -> None:
+    first, second = index.delay("doc", text="new"), index.delay("doc", text="other")
+    assert second.id != first.id
     assert (second.admission.verdict, second.admission.job) == ("joined", first.id)
-    assert len(sent(app)) == 1
+    assert execute(app, take(app)) == states.SUCCESS
+    assert not second.ready()
+    message = take(app)
+    assert message.headers["id"] == second.id
+    assert execute(app, message) == states.SUCCESS
+    assert first.get() == second.get() == "doc: new"
 
 
-def test_finished_work_is_skipped_and_the_reply_names_its_job(app: Celery, index: GuardedTask) -> None:
-    first = index.delay("doc")
-    index.apply(("doc",), task_id=first.id)
-    again = index.delay("doc")
-    assert (again.admission.verdict, again.id) == ("skipped", first.id)
-    assert len(sent(app)) == 1
+def test_a_call_for_finished_work_gets_the_stored_result(app: Celery, index: GuardedTask) -> None:
+    index.delay("doc", text="first")
+    execute_all(app)
+    again = index.delay("doc", text="second")
+    assert again.admission.verdict == "skipped"
+    assert execute_all(app) == [states.SUCCESS]
+    assert again.get() == "doc: first"
+
+
+def test_a_call_without_a_waiting_caller_sends_no_answer(app: Celery, guard: Guard) -> None:
+    @guarded(app, guard, key="document", name="quiet", ignore_result=True)
+    def quiet(run: Run, document: str) -> str:
+        return document
+
+    quiet.delay("doc")
+    quiet.delay("doc")
+    assert execute_all(app) == [states.SUCCESS]
+    quiet.delay("doc")
+    assert sent(app) == []
 
 
 def test_a_call_can_pass_operation_requester_priority_and_cost(app: Celery, guard: Guard, index: GuardedTask) -> None:
@@ -106,18 +181,36 @@ def test_a_call_can_pass_operation_requester_priority_and_cost(app: Celery, guar
     assert [(one.requester, one.cost) for one in work.refusals("doc")] == [("bob", 0.5)]
     old = work.history("doc")[1]
     assert (old.requester, old.priority, old.outcome) == ("ann", 2, Outcome.SUPERSEDED)
-    assert len(sent(app)) == 2
 
 
-def test_a_rejected_request_returns_the_reason_and_sends_nothing(app: Celery, index: GuardedTask) -> None:
+def test_superseded_calls_get_an_error(app: Celery, index: GuardedTask) -> None:
+    first = index.apply_async(("doc",), operation="change", fingerprint="one")
+    joined = index.apply_async(("doc",), operation="change", fingerprint="one")
+    newer = index.apply_async(("doc", "new"), operation="change", fingerprint="two")
+    execute_all(app)
+    for old in (first, joined):
+        with pytest.raises(GuardedWorkSuperseded, match="A newer request for 'doc' replaced this call"):
+            old.get()
+    assert newer.get() == "doc: new"
+
+
+def test_a_rejected_request_gets_the_reason(app: Celery, index: GuardedTask) -> None:
     refused = index.apply_async(("nobody",), operation="retry")
     assert (refused.admission.verdict, refused.admission.reason) == ("rejected", "unknown_owner")
-    assert sent(app) == []
+    assert execute_all(app) == [states.FAILURE]
+    with pytest.raises(GuardedRequestRejected, match="unknown_owner"):
+        refused.get()
 
 
-def test_the_key_can_be_positional_or_a_keyword(index: GuardedTask) -> None:
+def test_the_key_can_be_positional_a_keyword_or_a_default(app: Celery, guard: Guard, index: GuardedTask) -> None:
     ways = [index.delay("doc"), index.delay(document="doc"), index.apply_async(kwargs={"document": "doc"})]
-    assert len({way.id for way in ways}) == 1
+    assert len({way.admission.job for way in ways}) == 1
+
+    @guarded(app, guard, key="shelf")
+    def tidy(run: Run, shelf: str = "top") -> str:
+        return run.key
+
+    assert tidy.delay().admission.key == "top"
 
 
 def test_cancel_is_refused_as_an_operation_of_a_task(index: GuardedTask) -> None:
@@ -142,18 +235,19 @@ def test_a_call_without_its_key_is_refused(index: GuardedTask) -> None:
         index.delay()
 
 
-def test_a_key_that_is_not_a_parameter_is_refused_at_import_time(app: Celery, guard: Guard) -> None:
+@pytest.mark.parametrize("bind", [False, True])
+def test_a_key_that_is_not_a_parameter_is_refused_at_import_time(app: Celery, guard: Guard, bind: bool) -> None:
     with pytest.raises(BadSettings, match="has no parameter 'isbn' after its first parameter 'run'"):
 
-        @guarded(app, guard, key="isbn")
-        def index(run: Run, document: str) -> str:
-            return document
+        @guarded(app, guard, key="isbn", bind=bind)
+        def index(*, run: Run) -> str:
+            return ""
 
 
 def test_arguments_that_cannot_be_stored_are_refused_before_anything_is_written(
     guard: Guard, index: GuardedTask
 ) -> None:
-    with pytest.raises(BadRequest, match=r"arguments of the task 'index' are not JSON .*Pass ids and texts instead"):
+    with pytest.raises(BadRequest, match=r"arguments of the task 'index' cannot be encoded .*Pass ids and texts"):
         index.delay("doc", text=object())
     assert guard.works["index"].status("doc").status is Status.NOT_INDEXED
 
@@ -171,7 +265,7 @@ def test_an_unavailable_broker_loses_no_request(
     assert sent(app) == []
     threading.Event().wait(0.05)
     guard.reconcile()
-    (message,) = sent(app)
+    message = take(app)
     assert message.headers["id"] == result.id
     assert message.payload[0:2] == [["doc"], {"text": "late"}]
 
@@ -189,28 +283,41 @@ def test_a_message_that_was_just_sent_is_not_sent_again(app: Celery, sqlite_url:
     guard.close()
 
 
-def test_a_message_is_sent_again_to_the_queue_it_was_sent_to(app: Celery, guard: Guard, index: GuardedTask) -> None:
-    index.apply_async(("doc",), queue="slow")
-    assert len(sent(app, "slow")) == 1
+def test_a_message_that_is_sent_again_keeps_everything(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    after = index.si("after")
+    index.apply_async(
+        ("doc",), queue="slow", link=after, link_error=index.si("failed"), headers={"tenant": "acme"}, shadow="shown",
+        group_id="group", chord=index.s(), chain=[index.si("next")], expires=600, time_limit=30, priority=3,
+    )  # fmt: skip
+    first = take(app, "slow")
     threading.Event().wait(0.05)
     guard.reconcile()
-    assert len(sent(app, "slow")) == 1
-    index.apply(("doc",), {"text": "transient"}, task_id=guard.works["index"].history("doc")[0].id)
-    assert len(sent(app, "slow")) == 1, "and so is one that comes later"
-    assert sent(app) == []
+    again = take(app, "slow")
+    changing = {"origin", "argsrepr", "kwargsrepr"}
+    assert {name: first.headers[name] for name in first.headers.keys() - changing} == {
+        name: again.headers[name] for name in first.headers.keys() - changing
+    } | {"expires": first.headers["expires"]}
+    assert first.payload == again.payload
+    assert first.properties["priority"] == again.properties["priority"] == 3
+    assert first.properties["reply_to"] == again.properties["reply_to"]
 
 
-def test_a_job_that_was_not_requested_through_its_task_is_not_sent(
-    app: Celery, guard: Guard, caplog: pytest.LogCaptureFixture
-) -> None:
-    @guarded(app, guard, key="document", name="index")
-    def index(run: Run, document: str) -> str:
-        return document
-
-    guard.works["index"].admit("doc")
+def test_a_delayed_message_is_not_sent_again_before_its_time(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    index.apply_async(("doc",), countdown=600)
+    index.apply_async(("soon",), countdown=0.01)
+    first = [message.headers["eta"] for message in sent(app)]
+    assert all(first)
+    threading.Event().wait(0.05)
     guard.reconcile()
-    assert sent(app) == []
-    assert [record.message.split()[0] for record in caplog.records] == ["message.unknown"]
+    message = take(app)
+    assert message.payload[0] == ["soon"]
+    assert message.headers["eta"] == first[1]
+
+
+def test_work_that_is_a_task_is_not_admitted_without_its_arguments(guard: Guard, index: GuardedTask) -> None:
+    with pytest.raises(BadRequest, match=r"The work 'index' is a Celery task.*Call the task instead"):
+        guard.works["index"].admit("doc")
+    assert guard.works["index"].history("doc") == []
 
 
 def test_work_without_a_task_is_not_sent_by_the_reconciler(guard: Guard) -> None:
@@ -231,40 +338,177 @@ def test_beat_runs_the_reconciler(app: Celery, guard: Guard, index: GuardedTask)
     assert len(sent(app)) == 1
 
 
-def test_a_delivery_does_the_work_and_a_second_one_returns_the_reason(index: GuardedTask) -> None:
-    job = index.delay("doc").id
-    done = index.apply(("doc",), task_id=job).get()
-    assert done == {"verdict": "done", "reason": "success", "outcome": "success", "value": "doc: built"}
-    again = index.apply(("doc",), task_id=job).get()
-    assert (again["verdict"], again["reason"]) == ("skipped", "already_success")
+def test_beat_requests_a_guarded_task(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    app.conf.beat_schedule = {"often": {"task": "index", "schedule": 1, "args": ("doc",), "options": {"priority": 4}}}
+    beat = Scheduler(app, lazy=True)
+    beat.setup_schedule()
+    entry = beat.schedule["often"]
+    results = [beat.apply_async(entry, advance=False) for _ in range(2)]
+    assert [result.admission.verdict for result in results] == ["accepted", "joined"]
+    execute_all(app)
+    assert [result.get() for result in results] == ["doc: built", "doc: built"]
 
 
-def test_a_message_of_an_unknown_job_is_skipped(index: GuardedTask) -> None:
-    assert index.apply(("doc",), task_id="stranger").get()["reason"] == "unknown_job"
+def test_a_message_for_an_answered_call_is_discarded(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    result = index.delay("doc")
+    message = take(app)
+    assert execute(app, message) == states.SUCCESS
+    result.backend.delete(result.backend.get_key_for_task(result.id))
+    assert execute(app, message) == "IGNORED"
+    assert result.state == states.PENDING, "a second answer would be stored"
 
 
-def test_a_permanent_failure_makes_the_celery_task_fail(index: GuardedTask) -> None:
-    job = index.delay("doc", text="permanent").id
-    with pytest.raises(GuardedWorkFailed, match="The task 'index' failed with the error 'bad_file'"):
-        index.apply(("doc", "permanent"), task_id=job).get()
-    other = index.delay("empty", text="nothing").id
+def test_a_lost_answer_is_sent_again(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    index.delay("doc")
+    joined = index.delay("doc")
+    execute(app, take(app))
+    assert len(sent(app)) == 1, "the answer, which is lost here"
+    threading.Event().wait(0.05)
+    guard.reconcile()
+    execute(app, take(app))
+    assert joined.get() == "doc: built"
+    threading.Event().wait(0.05)
+    guard.reconcile()
+    assert sent(app) == []
+
+
+def test_a_message_of_an_unknown_call_is_admitted_when_it_arrives(
+    app: Celery, guard: Guard, index: GuardedTask
+) -> None:
+    headers = {"holdfast": {"requester": "ann", "operation": "force"}}
+    result = app.send_task("index", ("doc",), {"text": "sent"}, headers=headers)
+    execute_all(app)
+    assert result.get() == "doc: sent"
+    (job,) = guard.works["index"].history("doc")
+    assert (job.id, job.requester, job.operation) == (result.id, "ann", "force")
+
+
+def test_a_message_that_joins_when_it_arrives_is_answered_at_the_end(app: Celery, index: GuardedTask) -> None:
+    first = index.delay("doc", text="first")
+    message = take(app)
+    joined = app.send_task("index", ("doc",), {"text": "second"})
+    assert execute(app, take(app)) == "IGNORED"
+    assert joined.state == states.PENDING
+    execute(app, message)
+    execute_all(app)
+    assert first.get() == joined.get() == "doc: first"
+
+
+def test_a_task_raises_what_its_function_raised(app: Celery, index: GuardedTask) -> None:
+    permanent, bug, joined = index.delay("one", text="permanent"), index.delay("two", text="bug"), index.delay("two")
+    execute_all(app)
+    with pytest.raises(Permanent):
+        permanent.get()
+    for result in (bug, joined):
+        with pytest.raises(KeyError, match="total"):
+            result.get()
+
+
+def test_an_error_that_the_guard_does_not_know_is_not_repeated(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    index.delay("doc", text="bug")
+    assert execute_all(app) == [states.FAILURE]
+    status = guard.works["index"].status("doc")
+    assert (status.status, status.attempt, status.error and status.error.code) == (Status.FAILED, 1, "unexpected")
+
+
+def test_a_rejected_message_fails_the_job(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    index.delay("doc", text="reject")
+    execute_all(app)
+    assert guard.works["index"].status("doc").status is Status.FAILED
+    threading.Event().wait(0.05)
+    guard.reconcile()
+    assert sent(app) == []
+
+
+def test_a_task_that_returns_none_succeeds(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    result = index.delay("doc", text="nothing")
+    execute_all(app)
+    assert (result.state, result.get()) == (states.SUCCESS, None)
+    assert guard.works["index"].status("doc").status is Status.SUCCESS
+
+
+@pytest.mark.parametrize("value", [None, "skipped", {"status": "skipped"}])
+def test_a_task_that_requires_a_result_fails_without_one(app: Celery, guard: Guard, value: Any) -> None:
+    @guarded(app, guard, key="document", requires_result=True)
+    def empty(run: Run, document: str) -> Any:
+        return value
+
+    result = empty.delay("doc")
+    execute_all(app)
     with pytest.raises(GuardedWorkFailed, match="no_result"):
-        index.apply(("empty", "nothing"), task_id=other).get()
+        result.get()
 
 
-def test_a_transient_failure_sends_the_message_again_later(app: Celery, index: GuardedTask) -> None:
-    job = index.delay("doc", text="transient").id
-    sent(app)
-    # `retries` counts only held locks, so a transient failure resets it to zero.
-    postponed = index.apply(("doc",), {"text": "transient"}, task_id=job, retries=3).get()
-    assert (postponed["verdict"], postponed["reason"]) == ("postponed", "rate_limited")
-    (message,) = sent(app)
-    assert (message.headers["id"], message.headers["retries"]) == (job, 0)
+def test_a_transient_failure_is_a_retry_and_not_a_result(app: Celery, index: GuardedTask) -> None:
+    result = index.delay("doc", text="transient")
+    assert execute(app, take(app)) == states.RETRY
+    assert result.state == states.RETRY
+    message = take(app)
+    assert message.headers["id"] == result.id
     assert message.headers["eta"] is not None
     assert message.payload[0:2] == [["doc"], {"text": "transient"}]
+    time.sleep(0.1)
+    assert execute(app, message) == states.FAILURE
+    with pytest.raises(Transient):
+        result.get()
 
 
-def hold(app: Celery, guard: Guard) -> tuple[str, threading.Event, threading.Thread, GuardedTask]:
+def make_counting_task(app: Celery, guard: Guard, runs: list[Any], **options: Any) -> GuardedTask:
+    @guarded(app, guard, key="document", bind=True, name="count", **options)
+    def count(self: GuardedTask, run: Run, document: str, tries: int = 0) -> str:
+        runs.append((run.generation, self.request.retries, tries))
+        if self.request.retries < 3:
+            raise self.retry(args=[document], kwargs={"tries": tries + 1}, countdown=0.01, max_retries=5)
+        return f"{document} after {tries}"
+
+    return count
+
+
+def test_retry_is_another_attempt_of_the_same_generation(app: Celery, guard: Guard) -> None:
+    runs: list[Any] = []
+    result = make_counting_task(app, guard, runs).delay("doc")
+    joined = app.tasks["count"].delay("doc")
+    while messages := sent(app):
+        time.sleep(0.1)
+        for message in messages:
+            execute(app, message)
+    assert runs == [(1, 0, 0), (1, 1, 1), (1, 2, 2), (1, 3, 3)], "more attempts than the guard counts itself"
+    assert result.get() == joined.get() == "doc after 3"
+
+
+def test_a_lost_retry_is_sent_again_with_its_arguments(app: Celery, guard: Guard) -> None:
+    runs: list[Any] = []
+    make_counting_task(app, guard, runs).delay("doc")
+    execute(app, take(app))
+    (lost,) = sent(app)
+    time.sleep(0.1)
+    guard.reconcile()
+    again = take(app)
+    assert again.payload[0:2] == lost.payload[0:2] == [["doc"], {"tries": 1}]
+    assert again.headers["retries"] == lost.headers["retries"] == 1
+
+
+def test_a_retry_in_eager_mode_runs_here(app: Celery, guard: Guard) -> None:
+    runs: list[Any] = []
+    assert make_counting_task(app, guard, runs).apply(("doc",)).get() == "doc after 3"
+
+
+def test_retries_of_celery_that_are_used_up_fail_the_job(app: Celery, guard: Guard) -> None:
+    @guarded(app, guard, key="document", autoretry_for=(ConnectionError,), max_retries=1, retry_kwargs={"countdown": 0})
+    def call(run: Run, document: str) -> str:
+        raise ConnectionError("refused")
+
+    result = call.delay("doc")
+    while messages := sent(app):
+        time.sleep(0.1)
+        for message in messages:
+            execute(app, message)
+    with pytest.raises(ConnectionError, match="refused"):
+        result.get()
+    assert guard.works[call.name].status("doc").status is Status.FAILED
+
+
+def hold(app: Celery, guard: Guard) -> tuple[GuardedResult, Any, threading.Event, threading.Thread, GuardedTask]:
     """Start a run that holds its key until the event is set."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -272,31 +516,187 @@ def hold(app: Celery, guard: Guard) -> tuple[str, threading.Event, threading.Thr
     def slow(run: Run, document: str) -> str:
         begun.set()
         assert go_on.wait(PATIENCE_SECONDS)
+        run.checkpoint()
         return document
 
-    job = str(slow.delay("doc").id)
-    thread = threading.Thread(target=slow.apply, args=(("doc",),), kwargs={"task_id": job})
+    result = slow.delay("doc")
+    message = take(app)
+    thread = threading.Thread(target=execute, args=(app, message))
     thread.start()
     assert begun.wait(PATIENCE_SECONDS)
-    return job, go_on, thread, slow
+    return result, message, go_on, thread, slow
 
 
-def test_a_held_lock_sends_the_message_again_a_limited_number_of_times(app: Celery, guard: Guard) -> None:
-    job, go_on, thread, slow = hold(app, guard)
-    sent(app)
-    held = slow.apply(("doc",), task_id=job, retries=1).get()
-    assert held["verdict"] == "lock_held"
-    (message,) = sent(app)
-    assert (message.headers["id"], message.headers["retries"]) == (job, 2)
-    spent = slow.apply(("doc",), task_id=job, retries=3).get()
-    assert (spent["verdict"], spent["reason"]) == ("skipped", "lock_held")
-    assert sent(app) == []
+def test_a_delivery_during_the_run_stores_no_state_and_is_repeated_a_limited_number_of_times(
+    app: Celery, guard: Guard
+) -> None:
+    result, message, go_on, thread, _ = hold(app, guard)
+    assert execute(app, message) == "IGNORED"
+    assert result.state == states.PENDING
+    tries = []
+    while messages := sent(app):
+        (again,) = messages
+        tries.append(again.headers["holdfast_tries"])
+        assert execute(app, again) == "IGNORED"
+    assert tries == [1, 2, 3]
     assert guard.works["slow"].status("doc").status is Status.INDEXING
     go_on.set()
     thread.join()
     assert guard.works["slow"].status("doc").status is Status.SUCCESS
+    assert result.get() == "doc"
 
 
-def test_the_call_is_stored_as_plain_json(guard: Guard, index: GuardedTask) -> None:
-    job = guard.store.job(index.delay("doc", text="kept").id)
-    assert json.loads(job.payload or "") == {"args": ["doc"], "kwargs": {"text": "kept"}, "options": {}}
+def test_a_direct_call_waits_for_the_run_in_another_process(app: Celery, guard: Guard) -> None:
+    _, _, go_on, thread, slow = hold(app, guard)
+    found: list[str] = []
+    waiting = threading.Thread(target=lambda: found.append(slow("doc")))
+    waiting.start()
+    go_on.set()
+    waiting.join(PATIENCE_SECONDS)
+    thread.join()
+    assert found == ["doc"]
+
+
+def test_a_revoked_result_cancels_the_run_and_its_joined_calls(app: Celery, guard: Guard) -> None:
+    result, _, go_on, thread, slow = hold(app, guard)
+    joined = slow.delay("doc")
+    result.revoke()
+    go_on.set()
+    thread.join()
+    execute_all(app)
+    assert guard.works["slow"].history("doc")[0].outcome is Outcome.CANCELLED
+    for one in (result, joined):
+        assert one.state == states.REVOKED
+        with pytest.raises(GuardedWorkCancelled, match="'doc' by the task 'slow' was cancelled or revoked"):
+            one.get()
+    assert slow.delay("doc").admission.accepted
+
+
+def test_a_revoked_joined_call_leaves_the_run_alone(app: Celery, guard: Guard) -> None:
+    result, _, go_on, thread, slow = hold(app, guard)
+    joined = slow.delay("doc")
+    joined.revoke()
+    execute_all(app)
+    assert joined.state == states.REVOKED
+    go_on.set()
+    thread.join()
+    assert result.get() == "doc"
+
+
+def test_cancelled_work_that_waits_is_revoked(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    result = index.delay("doc")
+    guard.works["index"].cancel("doc")
+    execute_all(app)
+    assert result.state == states.REVOKED
+
+
+def test_a_direct_call_returns_or_raises_as_the_function_does(guard: Guard, index: GuardedTask) -> None:
+    assert index("doc", text="here") == "doc: here"
+    assert index("doc", text="again") == "doc: here", "the work is done"
+    with pytest.raises(KeyError):
+        index("broken", text="bug")
+    assert [job.outcome for job in guard.works["index"].history("doc")] == [Outcome.SUCCESS]
+
+
+def test_apply_runs_the_work_here(guard: Guard, index: GuardedTask) -> None:
+    result = index.apply(("doc",), requester="ann")
+    assert (result.get(), result.state, result.admission.verdict) == ("doc: built", states.SUCCESS, "accepted")
+    assert guard.works["index"].history("doc")[0].requester == "ann"
+    assert index.apply(("broken", "bug")).state == states.FAILURE
+
+
+def test_eager_mode_runs_the_work_here(app: Celery, index: GuardedTask) -> None:
+    app.conf.task_always_eager = True
+    result = index.delay("doc")
+    assert (result.get(), result.admission.verdict) == ("doc: built", "accepted")
+    assert (index.s("chained") | index.si("then")).apply_async().get() == "then: built"
+
+
+def test_a_result_that_is_published_with_the_rows_is_kept(app: Celery, guard: Guard) -> None:
+    @guarded(app, guard, key="document")
+    def publish(run: Run, document: str) -> str:
+        with run.commit(result="published"):
+            pass
+        raise RuntimeError("too late")
+
+    result, joined = publish.delay("doc"), publish.delay("doc")
+    execute_all(app)
+    assert result.get() == joined.get() == "published"
+
+
+def test_a_value_that_is_returned_after_publishing_is_kept(app: Celery, guard: Guard) -> None:
+    @guarded(app, guard, key="document")
+    def publish(run: Run, document: str) -> str:
+        with run.commit():
+            pass
+        return "returned"
+
+    result, joined = publish.delay("doc"), publish.delay("doc")
+    execute_all(app)
+    assert result.get() == joined.get() == "returned"
+
+
+def test_a_value_that_cannot_be_stored_fails_the_run(app: Celery, guard: Guard) -> None:
+    @guarded(app, guard, key="document", name="odd")
+    def odd(run: Run, document: str) -> Any:
+        return object()
+
+    odd.delay("doc")
+    assert execute_all(app) == [states.FAILURE]
+    assert guard.works["odd"].status("doc").status is Status.FAILED
+
+
+def test_handlers_and_a_base_class_of_the_app_are_called(app: Celery, guard: Guard) -> None:
+    heard: list[str] = []
+
+    class InContext(app.Task):  # type: ignore[misc]
+        abstract = True
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            heard.append("context")
+            return self.run(*args, **kwargs)
+
+    def hear(_task: Any, value: Any, *_: Any) -> None:
+        heard.append(str(value))
+
+    @guarded(app, guard, key="document", base=InContext, on_success=hear, on_failure=hear)
+    def index(run: Run, document: str) -> str:
+        if document == "bad":
+            raise ValueError(document)
+        return document
+
+    index.delay("good")
+    index.delay("bad")
+    execute_all(app)
+    assert heard == ["context", "good", "context", "bad"]
+
+
+def test_a_result_can_be_pickled(app: Celery, index: GuardedTask) -> None:
+    app.set_current()
+    assert isinstance(pickle.loads(pickle.dumps(index.delay("doc"))), AsyncResult)  # noqa: S301 - our own
+
+
+def test_old_calls_and_results_are_removed_and_the_newest_value_is_kept(app: Celery, sqlite_url: str) -> None:
+    guard = Guard(Settings(database=sqlite_url, ring_again=SECOND / 100, retention=SECOND / 1000))
+
+    @guarded(app, guard, key="document", operation="force", name="index")
+    def index(run: Run, document: str, text: str) -> str:
+        return text
+
+    for text in ("one", "two"):
+        index.delay("doc", text)
+        execute_all(app)
+    waiting = index.delay("other", "three")
+    sent(app)
+    time.sleep(0.05)
+    guard.reconcile()
+    rows = {
+        name: [row[0] for row in guard.store.database.read(statement)]
+        for name, statement in {"calls": select(calls.c.id), "results": select(results.c.job)}.items()
+    }
+    assert rows["calls"] == [waiting.id]
+    assert len(rows["results"]) == 1
+    again = index.apply_async(("doc", "four"), operation="index")
+    execute_all(app)
+    assert again.get() == "two"
+    guard.close()

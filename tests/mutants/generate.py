@@ -61,12 +61,17 @@ SERVER_GUARDS = {
     "holdfast.engine.loop": {"run"},
     "holdfast.engine.store.leases": {"_check_schema"},
     "holdfast.indexes.postgres": {"_create_index", "tend"},
+    "holdfast.guard.celery.request": {
+        "maybe_expire", "terminate", "on_failure", "on_timeout", "_is_repeated", "_fail_overdue", "revoke",
+        "cancel_revoked",
+    },
     "holdfast.celery.scheduler": {"room", "carry", "_connect", "_declare", "_disconnect", "_close"},
     "holdfast.celery.worker": {
         "make_worker_app", "_answer", "before_start", "after_fork", "drain", "_get_worker", "_consumed_kinds",
         "_wait_for_drain", "_check_time_limits", "_warn_of_consumer_timeout",
     },
 }  # fmt: skip
+CELERY_MODULES = ("calls", "decorator", "delivery", "message", "results", "task")  # of the guard
 HARMLESS_CALLS = ("log.", "time.sleep")  # without them everything stays right
 
 
@@ -224,7 +229,8 @@ EDITS = {
     "holdfast.guard.work": _methods,
     "holdfast.guard.run": _methods,
     "holdfast.guard.guard": _methods,
-    "holdfast.guard.celery": _methods,
+    **{f"holdfast.guard.celery.{name}": _methods for name in CELERY_MODULES},
+    "holdfast.guard.celery.statements": _statements,
     "holdfast.guard.adopt": _methods,
     **{module: _guards(names, _branches, _filters, _guard_calls) for module, names in GUARDS.items()},
     **{module: _guards(names, _branches, _filters, _calls_alone) for module, names in SERVER_GUARDS.items()},

@@ -75,6 +75,7 @@ class Request:
     payload: str | None = None  # stored with the job; the guard's message for this job
     notify_on_end: bool = False  # list the job in `list_unreported_jobs` when it has ended
     job: JobId | None = None  # apply only while this is the active job of the owner
+    new_job: JobId | None = None  # the id of the job that the request begins, if the caller chooses it
     creates_owner: bool = False  # a delete creates the owner, too: its slots only remove what belongs to them
     traceparent: str | None = None  # the place of the request in a trace, stored with the job
     uses_quota: bool = True  # False: the work itself only makes requests, which are counted

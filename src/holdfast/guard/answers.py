@@ -28,6 +28,11 @@ class Admission(AdmissionResult):
         return cls(key=key, **{one.name: getattr(result, one.name) for one in fields(result)})
 
     @property
+    def settled(self) -> bool:
+        """Whether the request starts and joins no work, so its answer is known."""
+        return self.verdict in (Verdict.SKIPPED, Verdict.REJECTED)
+
+    @property
     def message(self) -> str:
         return format_reply(self.reason, self.status, accepted=self.accepted)
 

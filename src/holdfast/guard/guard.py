@@ -113,6 +113,8 @@ class Guard:
         pause = self._open()[1].reconcile()
         for work in self.works.values():
             work.notify_late()
+            if work.send_due_answers is not None:
+                work.send_due_answers()
         return pause
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

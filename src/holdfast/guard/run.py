@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection
 
     from holdfast.engine.task import Task
 
 RENEW_SECONDS = 1.0  # a checkpoint reads the database at most this often
+NO_RESULT: Any = object()
 
 
 class Run:
@@ -25,7 +27,7 @@ class Run:
             connection.execute(insert(invoices).values(id=run.key, total=total))
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, save: Callable[[Connection, Run, Any], None] | None = None) -> None:
         ticket = task.ticket
         self.key = ticket.key.owner
         self.job = ticket.job
@@ -33,6 +35,7 @@ class Run:
         self.fence = ticket.fence
         self.attempt = ticket.attempt
         self._task = task
+        self._save = save
         self._renewed_at = time.monotonic()
 
     def checkpoint(self, *, stage: str = "", step: int = 0, steps: int = 0, done: int = 0, total: int = 0) -> None:
@@ -46,16 +49,31 @@ class Run:
             self._task.renew()
         self._task.checkpoint(stage=stage, step=step, steps=steps, done=done, total=total)
 
-    def commit(self) -> AbstractContextManager[Connection]:
+    @property
+    def published(self) -> bool:
+        """Whether this run has published its result itself."""
+        return self._task.published
+
+    @contextmanager
+    def commit(self, *, result: Any = NO_RESULT) -> Iterator[Connection]:
         """Open a transaction on the guard's database for your own rows; its end publishes the result with them.
 
         Both are committed or neither. A worker whose slot was taken over gets `StaleLease` before its first row.
+        A Celery task can commit its return value, too, as `result`; otherwise this value is lost if the process is
+        killed between the commit and the return.
         """
-        return self._task.publish()
+        with self._task.publish() as connection:
+            yield connection
+            self._save_result(connection, result)
 
-    def commit_in(self, connection: Connection) -> None:
+    def commit_in(self, connection: Connection, *, result: Any = NO_RESULT) -> None:
         """Publish the result within your own transaction on the same PostgreSQL database.
 
         Your commit makes it durable. A worker whose slot was taken over gets `StaleLease` and must roll back.
         """
         self._task.publish_in(connection)
+        self._save_result(connection, result)
+
+    def _save_result(self, connection: Connection, result: Any) -> None:
+        if result is not NO_RESULT and self._save is not None:
+            self._save(connection, self, result)

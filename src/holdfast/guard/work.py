@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -12,30 +12,39 @@ from holdfast.engine import (
     BUILD_OPERATIONS,
     DEFAULT_PRIORITY,
     BuildResult,
+    JobId,
     Operation,
     Outcome,
     Pauses,
     Request,
     Ring,
     SlotSpec,
+    SlotState,
     Status,
+    Ticket,
 )
 from holdfast.engine.executor import Executor
 from holdfast.engine.liveness import make_holder_name
-from holdfast.errors import BadRequest, UnknownJob, UnknownOwner, UnknownSlot, WorkError
+from holdfast.engine.store import Failure
+from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner, UnknownSlot, WorkError
 from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus
 from holdfast.guard.run import Run
 from holdfast.llm import categorise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from holdfast.engine import Slot
-    from holdfast.engine.store import Job, Refusal
+    from sqlalchemy import Connection
+
+    from holdfast.db import Transaction
+    from holdfast.engine import Fault, Slot
+    from holdfast.engine.store import Completion, Job, Refusal
     from holdfast.engine.task import Indexer, Task
     from holdfast.guard.function import GuardedFunction
     from holdfast.guard.guard import Guard
+
+    SaveResult = Callable[[Connection, Run, Any], None]
 
 log = logging.getLogger("holdfast")
 
@@ -69,7 +78,11 @@ class Work:
     ) -> None:
         self.name = name
         self.operation = operation
-        self.resend: Callable[[Job], None] | None = None  # sends a message again; the Celery integration sets it
+        # The Celery integration sets these: send the message of a job again, answer the calls of an ended job, and send
+        # answers again that were lost.
+        self.resend: Callable[[Job], None] | None = None
+        self.answer_calls: Callable[[Job], None] | None = None
+        self.send_due_answers: Callable[[], None] | None = None
         self._guard = guard
         self._on_finished = on_finished
         self._key = key
@@ -95,10 +108,38 @@ class Work:
         `payload` is stored with the job, so that its message can be sent again if the broker loses it. `cost` is an
         estimate of what the work costs; the audit of refused requests shows it.
         """
+        if self.answer_calls is not None:
+            raise BadRequest("work_is_a_task", work=self.name)
+        request = self.make_request(
+            key,
+            operation=operation,
+            payload=payload,
+            fingerprint=fingerprint,
+            requester=requester,
+            cost=cost,
+            cause=cause,
+            priority=priority,
+        )
+        return Admission.from_result(key, self._guard.store.admit([request])[0])
+
+    def make_request(
+        self,
+        key: str,
+        *,
+        job: str | None = None,
+        operation: Operation | str | None = None,
+        payload: str | None = None,
+        fingerprint: str | None = None,
+        requester: str = "",
+        cost: float = 0.0,
+        cause: str = "user",
+        priority: int = DEFAULT_PRIORITY,
+    ) -> Request:
+        """Return the request of `admit`. `job` is the id of the job that it begins."""
         requested = Operation(operation or self.operation)
         if requested not in BUILD_OPERATIONS:
             raise BadRequest("operation_without_work", operation=requested, known=", ".join(sorted(BUILD_OPERATIONS)))
-        request = Request(
+        return Request(
             base=self.name,
             owner=key,
             operation=requested,
@@ -109,14 +150,26 @@ class Work:
             requester=requester,
             cost=cost,
             payload=payload,
-            notify_on_end=self._on_finished is not None,
+            notify_on_end=self._on_finished is not None or self.answer_calls is not None,
+            new_job=None if job is None else JobId(job),
         )
-        return Admission.from_result(key, self._guard.store.admit([request])[0])
 
-    def cancel(self, key: str, *, requester: str = "") -> Admission:
-        """Cancel the active job of a key, in any process. Running work stops at its next checkpoint."""
-        request = Request(base=self.name, owner=key, operation=Operation.CANCEL, requester=requester)
-        return Admission.from_result(key, self._guard.store.admit([request])[0])
+    def cancel(self, key: str, *, requester: str = "", job: str | None = None) -> Admission:
+        """Cancel the active job of a key, in any process. Running work stops at its next checkpoint.
+
+        With `job`, cancel only this job: if it has ended, a newer one continues.
+        """
+        request = Request(
+            base=self.name,
+            owner=key,
+            operation=Operation.CANCEL,
+            requester=requester,
+            job=None if job is None else JobId(job),
+        )
+        admission = Admission.from_result(key, self._guard.store.admit([request])[0])
+        if admission.accepted and admission.job is not None:
+            self._answer_calls(self.job(admission.job))
+        return admission
 
     async def aask(self, key: str, **options: Unpack[RequestOptions]) -> Admission:
         """Request work on a key from a coroutine: `admit` in a thread, with the same options.
@@ -165,7 +218,59 @@ class Work:
         """How often a message is delivered again while another worker holds the lock; then it is skipped."""
         return self._guard.settings.lock_held_tries
 
-    def perform(self, job: str, work: Callable[[Run], Any]) -> DeliveryResult:
+    @property
+    def lock_held_delay(self) -> timedelta:
+        """The time after which a message is delivered again while another worker holds the lock."""
+        return self._guard.settings.lock_held_delay
+
+    def write(self, change: Callable[[Transaction], Any]) -> None:
+        """Run a change in a transaction of its own on the guard's database."""
+        self._guard.store.database.write(change, durable=True)
+
+    def wrap_connection(self, connection: Connection) -> Transaction:
+        """Wrap a connection to the guard's database that has an open transaction."""
+        return self._guard.store.database.wrap_connection(connection)
+
+    def is_active(self, job: str) -> bool:
+        """Return whether a job has not ended."""
+        try:
+            return self.job(job).outcome is None
+        except UnknownJob:
+            return False
+
+    def reconcile(self) -> None:
+        """Take over work of dead processes on this host."""
+        self._guard.reconcile()
+
+    def fail(self, job: str, fault: Fault) -> None:
+        """Fail a job whose attempt was ended from outside. A late write of this attempt is refused."""
+        slot = self._find_slot(self.job(job))
+        if slot is None or slot.job != job or slot.state is not SlotState.RUNNING:
+            return
+        ticket = Ticket(
+            slot=slot.id,
+            owner=slot.owner_id,
+            key=slot.key,
+            job=slot.job,
+            generation=slot.wanted,
+            fence=slot.fence,
+            attempt=slot.attempts,
+            removing=False,
+            source=None,
+            built=slot.built,
+        )
+        with suppress(StaleLease):
+            self._guard.store.fail([Failure(ticket=ticket, fault=fault)])
+        self.notify_finished(job)
+
+    def perform(
+        self,
+        job: str,
+        work: Callable[[Run], Any],
+        *,
+        save: SaveResult | None = None,
+        requires_result: bool = True,
+    ) -> DeliveryResult:
         """Process one delivery of a message: do the work, unless it is outdated or another worker does it.
 
         The message can be acknowledged when this returns: work that could not be done now is in the database, and the
@@ -173,12 +278,15 @@ class Work:
 
         Example:
             invoices.perform(message.job, lambda run: build_invoice(run.key))
+
+        `save` stores the result of the work in the transaction that publishes it. Without `requires_result`, work that
+        returns None succeeds.
         """
         try:
             found = self.job(job)
         except UnknownJob:
             return DeliveryResult(verdict="skipped", reason="unknown_job")
-        result = self._perform(found, _DeliveryIndexer(work))
+        result = self._perform(found, _DeliveryIndexer(work, save, requires_result=requires_result))
         self.notify_finished(job)
         return result
 
@@ -275,24 +383,30 @@ class Work:
         """Call `on_finished` for ended jobs that their workers did not report; return how many."""
         return self._notify(self._guard.store.list_unreported_jobs(self.name, NOTIFY_BATCH_SIZE, NOTIFY_GRACE))
 
+    def _answer_calls(self, job: Job) -> None:
+        if self.answer_calls is not None:
+            self.answer_calls(job)
+
     def _notify(self, jobs: list[Job]) -> int:
-        if self._on_finished is None:
+        if self._on_finished is None and self.answer_calls is None:
             return 0
         reported = []
         for job in jobs:
             if job.outcome is None:
                 continue
             try:
-                self._on_finished(
-                    Finished(
-                        key=job.owner,
-                        job=job.id,
-                        generation=job.generation,
-                        outcome=job.outcome,
-                        requester=job.requester,
-                        results=job.results.get(self.name, {}),
+                self._answer_calls(job)
+                if self._on_finished is not None:
+                    self._on_finished(
+                        Finished(
+                            key=job.owner,
+                            job=job.id,
+                            generation=job.generation,
+                            outcome=job.outcome,
+                            requester=job.requester,
+                            results=job.results.get(self.name, {}),
+                        )
                     )
-                )
             except Exception:
                 log.exception("on_finished.failed work=%s key=%s job=%s", self.name, job.owner, job.id)
             else:
@@ -342,14 +456,18 @@ class Work:
 class _DeliveryIndexer:
     """Runs the work of one delivery as an indexer, and stores its return value."""
 
-    def __init__(self, work: Callable[[Run], Any]) -> None:
+    def __init__(self, work: Callable[[Run], Any], save: SaveResult | None, *, requires_result: bool) -> None:
         self._work = work
+        self._save = save
+        self._requires_result = requires_result
+        self._run: Run | None = None
         self.value: Any = None
 
     def build(self, task: Task) -> BuildResult | None:
         """Do the work. If it returns None or says "skipped", there is no result, and the engine records a failure."""
         try:
-            self.value = self._work(Run(task))
+            self._run = Run(task, self._save)
+            self.value = self._work(self._run)
         except WorkError:
             raise
         except Exception as error:
@@ -357,7 +475,15 @@ class _DeliveryIndexer:
             if categorised is None:
                 raise
             raise categorised from error
-        return None if self.value is None or _is_skipped(self.value) else BuildResult()
+        if (self.value is None and self._requires_result) or _is_skipped(self.value):
+            return None
+        return BuildResult(rows=(self.value,) if self._save is not None else None)
+
+    def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:  # noqa: ARG002 - of one run
+        """Store the return value in the transaction that publishes it."""
+        assert self._save is not None  # noqa: S101 - else there are no rows
+        assert self._run is not None  # noqa: S101 - it was built before
+        self._save(connection, self._run, self.value)
 
     def remove(self, task: Task) -> None:
         """Do nothing: the results of guarded work are not stored here."""

@@ -3,6 +3,7 @@
 from holdfast.engine.store.base import (
     LARGEST_BATCH,
     Completion,
+    Failure,
     Job,
     JobFilter,
     ListedJob,
@@ -58,6 +59,7 @@ __all__ = [
     "LOWEST_PRIORITY",
     "Completion",
     "ConsistencyChecker",
+    "Failure",
     "Job",
     "JobFilter",
     "ListedJob",

@@ -327,8 +327,8 @@ class AdmissionStore(StoreBase):
     def _open_jobs(self, tx: Transaction, sizes: Sequence[tuple[AdmissionCase, int]]) -> None:
         rows = []
         for case, size in sizes:
-            case.job = JobId(self._new_job_id())
             request = case.request
+            case.job = request.new_job or JobId(self._new_job_id())
             rows.append([
                 case.job, case.owner, request.base, request.owner, case.generation, str(request.operation),
                 request.cause, request.requester, request.priority, size, request.payload, int(request.notify_on_end),
@@ -403,6 +403,7 @@ def _check_text(request: Request) -> None:
         "requester": request.requester,
         "fingerprint": request.fingerprint or "",
         "payload": request.payload or "",
+        "new_job": request.new_job or "",
     }
     for field, text in texts.items():
         check_text(field, text)
@@ -441,7 +442,10 @@ def _make_deletion_cells(case: AdmissionCase) -> list[Any]:
 def _make_drop_case(case: AdmissionCase) -> AdmissionCase:
     """Return the follow-up of a cancel: slots that are being removed continue in a job of their own."""
     return replace(
-        case, request=replace(case.request, operation=Operation.DROP, payload=None, notify_on_end=False, job=None)
+        case,
+        request=replace(
+            case.request, operation=Operation.DROP, payload=None, notify_on_end=False, job=None, new_job=None
+        ),
     )
 
 

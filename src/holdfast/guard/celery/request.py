@@ -1,0 +1,101 @@
+"""What the main process of a worker does with a message: revoke, expiry, lost pool processes and time limits.
+
+Only workers import this module: Celery loads the class by the name in `GuardedTask.Request`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from celery import signals
+from celery.exceptions import TimeLimitExceeded, WorkerLostError
+from celery.utils.functional import maybe_list
+from celery.worker.control import control_command
+from celery.worker.control import revoke as revoke_in_celery
+from celery.worker.request import Request
+
+from holdfast.engine import Fault
+from holdfast.guard.celery.encoding import encode_exception
+from holdfast.guard.celery.message import make_call_id
+from holdfast.guard.celery.task import GuardedTask
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+log = logging.getLogger("holdfast")
+
+
+class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
+    """The execution of a guarded task, as the main process of a worker sees it."""
+
+    task: GuardedTask
+
+    @property
+    def call_id(self) -> str:
+        return make_call_id(self.id, self.request_dict)
+
+    def maybe_expire(self) -> bool | None:
+        """Expire only a call that nobody has begun: a message that is sent again must not end a running job."""
+        if self.expires and self.task.has_begun(self.call_id):
+            return False
+        expired: bool | None = super().maybe_expire()
+        return expired
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """Cancel the job, then end the process that runs it. Other pools have none: the run ends at its checkpoint."""
+        self.task.cancel_call(self.call_id)
+        try:
+            super().terminate(pool, signal)
+        except NotImplementedError:
+            log.info("revoke.at_checkpoint task=%s call=%s", self.name, self.id)
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
+        """Leave a job whose process was lost to another attempt. Without requeueing, Celery would fail it."""
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if isinstance(error, WorkerLostError) and self._is_repeated():
+            self.acknowledge()
+            self.task.work.reconcile()
+            return
+        self._fail_overdue(error)
+        super().on_failure(exc_info, send_failed_event, return_ok)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """Fail the job at its hard time limit, as Celery fails the call."""
+        if not soft:
+            self._fail_overdue(TimeLimitExceeded(timeout))
+        super().on_timeout(soft, timeout)
+
+    def _is_repeated(self) -> bool:
+        """Return whether the guard must repeat the job, because Celery does not deliver its message again."""
+        requeued = self.task.acks_late and self.task.reject_on_worker_lost
+        call = self.task.calls.find(self.call_id)
+        return not requeued and call is not None and self.task.is_active(call)
+
+    def _fail_overdue(self, error: BaseException) -> None:
+        call = self.task.calls.find(self.call_id) if isinstance(error, TimeLimitExceeded) else None
+        if call is not None and call.job is not None and call.runs_job:
+            self.task.calls.save_error(call.job, call.key, 0, encode_exception(self.task, error))
+            self.task.work.fail(call.job, Fault("time_limit_exceeded", {"limit": str(error)}))
+
+
+@control_command(variadic="task_id", signature="[id1 [id2 [... [idN]]]]")  # type: ignore[untyped-decorator]
+def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None, **options: Any) -> Any:
+    """Revoke tasks by id. For a guarded task this cancels its job, also one that runs, in every pool."""
+    for one in maybe_list(task_id) or []:
+        for task in _guarded_tasks(state.app):
+            task.cancel_call(one)
+    return revoke_in_celery(state, task_id, terminate=terminate, signal=signal, **options)
+
+
+@signals.task_revoked.connect  # type: ignore[untyped-decorator]
+def cancel_revoked(sender: Any, request: Any, **_: Any) -> None:
+    """Cancel the job of a message that Celery discarded as revoked or expired, and has answered with REVOKED."""
+    if isinstance(sender, GuardedTask):
+        call = make_call_id(request.id, vars(request))
+        sender.calls.mark_answered(call)
+        sender.cancel_call(call)
+
+
+def _guarded_tasks(app: Celery) -> list[GuardedTask]:
+    return [task for task in app.tasks.values() if isinstance(task, GuardedTask)]
