@@ -27,6 +27,7 @@ from holdfast.engine.store.tables import ENGINE_TABLES
 from holdfast.errors import BadSettings, StoreTooNew
 from holdfast.guard import Guard
 from holdfast.guard.alembic import drop_guard, upgrade_guard
+from holdfast.guard.tables import CALL_TABLES
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from holdfast.guard import Run
 
-NAMES = {table.name for table in ENGINE_TABLES} | {"holdfast_version"}
+NAMES = {table.name for table in (*ENGINE_TABLES, *CALL_TABLES)} | {"holdfast_version"}
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def shape(engine: Engine, schema: str | None, prefix: str = "") -> dict[tuple[st
 
     return {
         (name, part): read
-        for name in NAMES - {"holdfast_version"}
+        for name in (table.name for table in ENGINE_TABLES)
         for part, read in {
             "columns": plain(look.get_columns(prefix + name, schema)),
             "unique": plain(look.get_unique_constraints(prefix + name, schema)),

@@ -33,7 +33,7 @@ from holdfast.errors import (
 )
 from holdfast.guard import Guard, Run
 from holdfast.guard.celery import RECONCILE_TASK, GuardedResult, GuardedTask, guarded, reconcile_by_beat
-from holdfast.guard.celery.tables import calls, results
+from holdfast.guard.tables import calls, results
 from holdfast.settings import Settings
 from tests.support.timeouts import PATIENCE_SECONDS
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine.store.own_tables import list_dropping_statements, read_tables_version
 from holdfast.guard.place import choose_names, list_ddl
+from holdfast.guard.tables import CALL_TABLES
 
 if TYPE_CHECKING:
     from typing import Any
@@ -39,5 +40,5 @@ def upgrade_guard(
 def drop_guard(op: Any, *, schema: str | None = None, prefix: str | None = None) -> None:
     """Drop the tables of the guard, with all its jobs. A schema stays, because other tables may be in it."""
     names = choose_names(op.get_context().dialect.name == "postgresql", schema=schema, prefix=prefix)
-    for statement in list_dropping_statements(names):
+    for statement in list_dropping_statements(names, CALL_TABLES):
         op.execute(statement)

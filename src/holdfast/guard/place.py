@@ -13,6 +13,7 @@ from holdfast.db import TableNames
 from holdfast.engine.store.factory import join_database, open_database, open_store_with_own_tables
 from holdfast.engine.store.own_tables import list_creating_statements, list_upgrading_statements
 from holdfast.errors import BadSettings
+from holdfast.guard.tables import CALL_TABLES
 
 if TYPE_CHECKING:
     from sqlalchemy import Dialect
@@ -57,7 +58,7 @@ class GuardDatabase:
             if os.getpid() != self._engine_pid:
                 self._engine.dispose(close=False)  # its connections belong to the parent of this process
             database = join_database(self._engine, settings.connections, self.names)
-        return open_store_with_own_tables(database, rules=settings.rules, create=self._create_tables)
+        return open_store_with_own_tables(database, CALL_TABLES, rules=settings.rules, create=self._create_tables)
 
     def ddl(self, from_version: str | None = None) -> list[str]:
         """Return the SQL that creates the tables, or that upgrades them from a version."""
@@ -82,7 +83,7 @@ def list_ddl(names: TableNames, *, is_postgres: bool, from_version: str | None =
     """Return the SQL that creates the tables under these names, or that upgrades them from a version."""
     dialect: Dialect = make_url("postgresql://" if is_postgres else "sqlite://").get_dialect()()
     if from_version is None:
-        return list_creating_statements(names, dialect)
+        return list_creating_statements(names, dialect, CALL_TABLES)
     return list_upgrading_statements(names, dialect, from_version)
 
 

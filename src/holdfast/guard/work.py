@@ -456,7 +456,9 @@ class Work:
 class _DeliveryIndexer:
     """Runs the work of one delivery as an indexer, and stores its return value."""
 
-    def __init__(self, work: Callable[[Run], Any], save: SaveResult | None, *, requires_result: bool) -> None:
+    def __init__(
+        self, work: Callable[[Run], Any], save: SaveResult | None = None, *, requires_result: bool = True
+    ) -> None:
         self._work = work
         self._save = save
         self._requires_result = requires_result

@@ -20,9 +20,9 @@ from holdfast.errors import BadSettings
 from holdfast.url_secrets import MASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, Table
 
     from holdfast.clock import Clock
     from holdfast.engine.rules import Rules
@@ -90,10 +90,10 @@ def join_database(engine: Engine, connections: ConnectionOptions, names: TableNa
     return Database(committed, PostgresDialect(LOCK_OWNERS, connections), names, owns_engine=False)
 
 
-def open_store_with_own_tables(database: Database, *, rules: Rules, create: bool) -> SqlStore:
-    """Return a store on the engine's tables alone. With `create`, they are created and upgraded if needed."""
+def open_store_with_own_tables(database: Database, more: Sequence[Table], *, rules: Rules, create: bool) -> SqlStore:
+    """Return a store on the engine's tables, and `more` of the caller. With `create`, they are created and upgraded."""
     try:
-        prepare_own_tables(database, create=create)
+        prepare_own_tables(database, more, create=create)
     except BaseException:
         database.close()
         raise

@@ -46,15 +46,15 @@ STORAGE_PARAMETERS = {
 }
 
 
-def list_creating_statements(names: TableNames, dialect: Dialect) -> list[str]:
-    """Return the SQL that creates the tables at the newest version, in order.
+def list_creating_statements(names: TableNames, dialect: Dialect, more: Sequence[Table]) -> list[str]:
+    """Return the SQL that creates the tables at the newest version, in order. `more` are tables of the caller.
 
     Example:
-        list_creating_statements(TableNames(schema="guard"), postgresql.dialect())[0]
+        list_creating_statements(TableNames(schema="guard"), postgresql.dialect(), ())[0]
         # 'CREATE SCHEMA IF NOT EXISTS guard'
     """
     statements = [f"CREATE SCHEMA IF NOT EXISTS {names.schema}"] if names.schema else []
-    for table in names.copy_tables((*ENGINE_TABLES, schema_version)):
+    for table in names.copy_tables((*ENGINE_TABLES, *more, schema_version)):
         statements += list_table_statements(table, dialect)
     if dialect.name == "postgresql":
         statements += [
@@ -68,9 +68,9 @@ def list_creating_statements(names: TableNames, dialect: Dialect) -> list[str]:
     return [*statements, *(f"INSERT INTO {names.table(table)} {row}" for table, row in rows)]
 
 
-def list_dropping_statements(names: TableNames) -> list[str]:
+def list_dropping_statements(names: TableNames, more: Sequence[Table]) -> list[str]:
     """Return the SQL that drops the tables. A schema stays, because other tables may be in it."""
-    return [f"DROP TABLE {names.table(table.name)}" for table in (schema_version, *reversed(ENGINE_TABLES))]
+    return [f"DROP TABLE {names.table(table.name)}" for table in (schema_version, *more, *reversed(ENGINE_TABLES))]
 
 
 def list_table_statements(table: Table, dialect: Dialect) -> list[str]:
@@ -122,7 +122,7 @@ def read_tables_version(connection: Connection, names: TableNames) -> str | None
     return version
 
 
-def prepare_own_tables(database: Database, *, create: bool) -> None:
+def prepare_own_tables(database: Database, more: Sequence[Table], *, create: bool) -> None:
     """Create or upgrade the tables if needed, in one transaction. If they are current, this costs one read.
 
     Rows of a guard that an older version kept in the tables of Holdfast are moved. Without `create`, nothing is
@@ -138,17 +138,17 @@ def prepare_own_tables(database: Database, *, create: bool) -> None:
         list_upgrading_statements(names, database.engine.dialect, version or FIRST_VERSION)  # refuses newer tables
         raise BadSettings("guard_tables_missing" if version is None else "guard_tables_old", tables=names.table("…"))
     with database.writing(durable=True) as tx:
-        _create_or_upgrade(tx.connection, names)
+        _create_or_upgrade(tx.connection, names, more)
 
 
-def _create_or_upgrade(connection: Connection, names: TableNames) -> None:
+def _create_or_upgrade(connection: Connection, names: TableNames, more: Sequence[Table]) -> None:
     if connection.dialect.name == "postgresql":
         wait_for_turn(connection)
     version = read_tables_version(connection, names)
     if version is not None:
         statements = list_upgrading_statements(names, connection.dialect, version)
     else:
-        statements = list_creating_statements(names, connection.dialect)
+        statements = list_creating_statements(names, connection.dialect, more)
         if names.schema and names.schema in inspect(connection).get_schema_names():
             del statements[0]  # it needs a right that the user of an app may lack
     for statement in statements:

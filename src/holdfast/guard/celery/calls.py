@@ -15,7 +15,7 @@ from holdfast.clock import micros
 from holdfast.engine import JobId, Verdict
 from holdfast.guard.answers import Admission
 from holdfast.guard.celery import statements as sql
-from holdfast.guard.celery.tables import CallVerdict, ResultKind
+from holdfast.guard.tables import CallVerdict, ResultKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

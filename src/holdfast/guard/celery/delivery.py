@@ -33,7 +33,7 @@ from holdfast.errors import (
 from holdfast.guard.celery.calls import Call, StoredResult
 from holdfast.guard.celery.encoding import decode, decode_exception, encode, encode_exception
 from holdfast.guard.celery.message import TRIES_HEADER, Message
-from holdfast.guard.celery.tables import CallVerdict, ResultKind
+from holdfast.guard.tables import CallVerdict, ResultKind
 from holdfast.llm import categorise
 
 if TYPE_CHECKING:

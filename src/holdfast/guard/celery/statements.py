@@ -7,7 +7,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.db import LIMIT, NOW, int_param, text_literal, text_param
 from holdfast.engine.store import jobs
-from holdfast.guard.celery.tables import CallVerdict, ResultKind, calls, results
+from holdfast.guard.tables import CallVerdict, ResultKind, calls, results
 
 _unanswered = calls.c.answered_at.is_(None)
 _is_this_call = calls.c.id == text_param("call")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, Table, Text
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, MetaData, Table, Text
 
 from holdfast.db import make_in_condition, metadata, partial_index
+
+guard_metadata = MetaData(naming_convention=metadata.naming_convention)  # apart from the tables of Holdfast
 
 
 class CallVerdict(StrEnum):
@@ -32,8 +34,8 @@ IS_UNANSWERED = "answered_at IS NULL"
 IS_DUE = f"due_at IS NOT NULL AND {IS_UNANSWERED}"
 
 calls = Table(
-    "guard_calls",
-    metadata,
+    "calls",
+    guard_metadata,
     Column("id", Text, primary_key=True),  # the Celery id, with the nesting if `replace` made the call
     Column("task_id", Text, nullable=False),
     Column("base", Text, nullable=False),
@@ -50,14 +52,14 @@ calls = Table(
     Column("answered_at", BigInteger),
     CheckConstraint(make_in_condition("verdict", CallVerdict), name="verdict"),
     CheckConstraint("wanted IN (0, 1)", name="wanted"),
-    Index("guard_calls_open", "base", "owner", **partial_index(IS_UNANSWERED)),
-    Index("guard_calls_due", "base", "due_at", **partial_index(IS_DUE)),
-    Index("guard_calls_age", "created_at"),
+    Index("calls_open", "base", "owner", **partial_index(IS_UNANSWERED)),
+    Index("calls_due", "base", "due_at", **partial_index(IS_DUE)),
+    Index("calls_age", "created_at"),
 )
 
 results = Table(
-    "guard_results",
-    metadata,
+    "results",
+    guard_metadata,
     Column("job", Text, primary_key=True),
     Column("base", Text, nullable=False),
     Column("owner", Text, nullable=False),
@@ -66,6 +68,8 @@ results = Table(
     Column("data", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     CheckConstraint(make_in_condition("kind", ResultKind), name="kind"),
-    Index("guard_results_owner", "base", "owner", "created_at"),
-    Index("guard_results_age", "created_at"),
+    Index("results_owner", "base", "owner", "created_at"),
+    Index("results_age", "created_at"),
 )
+
+CALL_TABLES = (calls, results)
