@@ -18,6 +18,7 @@ from sqlalchemy import column, create_engine, insert, inspect, table, text
 from starlette.responses import JSONResponse
 
 from holdfast.guard import Finished, Guard, Run
+from holdfast.guard.callbacks import Callbacks, new_secret
 from holdfast.guard.celery import GuardedTask, guarded
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     ROWS,
     OUTSIDE,
     TOLD,
+    CALLBACK,
+    REPORTED,
+    LOOKED_UP,
     _RAISED,
     _LOCKED,
     TABLES,
@@ -106,6 +110,33 @@ def test_the_documented_coroutines_request_query_and_cancel_work(shop: dict[str,
     assert asked.admission.accepted
     assert str(status.status) == "queued"
     assert str(shop["work"].status("42").status) == "not_indexed"
+
+
+def test_the_documented_reports_are_found_by_the_id_of_the_job(shop: dict[str, Any]) -> None:
+    work = shop["guard"].work("reported")
+    job = work.admit("42").job
+
+    def build(task: Run) -> str:
+        run(REPORTED, {"run": task, "pairs": [1]})
+        return "built"
+
+    work.perform(job, build)
+    run(LOOKED_UP.replace("18c7…", job), shop)
+    assert shop["job"].counters == {"qa_pairs": 12}
+    assert shop["job"].state == "succeeded"
+
+
+def test_the_documented_callback_is_stored_with_the_job(sqlite_url: str) -> None:
+    known: dict[str, Any] = {"Guard": Guard, "Callbacks": Callbacks}
+    declared, asked = CALLBACK.splitlines()
+    run(declared.replace(PLACE, sqlite_url).replace("whsec_…", new_secret()), known)
+    guard: Guard = known["guard"]
+    known["work"] = guard.work("called")
+    run(asked, known)
+    details = guard.store.job_details(guard.works["called"].history("42")[0].id)
+    assert details is not None
+    assert details.callback == "https://backend.internal/done"
+    guard.close()
 
 
 def test_the_documented_function_runs_where_it_is_called(shop: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +33,6 @@ from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from sqlalchemy import Engine
 
@@ -238,6 +238,37 @@ def test_names_that_a_database_cannot_have_are_refused() -> None:
         Guard("sqlite://", schema="guard")
     with pytest.raises(BadSettings, match="schema or a prefix"):
         Guard("sqlite://", prefix="")
+
+
+FIRST_TABLES = Path(__file__).with_name("guard_tables")
+
+
+@pytest.mark.parametrize("way", ["guard", "ddl", "alembic"])
+def test_tables_of_the_first_version_are_upgraded_to_the_present_ones(
+    engine: Engine, database_url: str, way: str
+) -> None:
+    """The files were written by `holdfast guard ddl` of that version. They never change."""
+    sqlite = engine.dialect.name == "sqlite"
+    with engine.begin() as connection:
+        for statement in (FIRST_TABLES / f"0023_{engine.dialect.name}.sql").read_text().split(";\n"):
+            if statement:
+                connection.exec_driver_sql(statement)
+    guard = Guard(database_url, create_tables=way == "guard")
+    if way != "guard":
+        with pytest.raises(BadSettings, match="older version"):
+            _ = guard.store
+        with engine.begin() as connection:
+            if way == "alembic":
+                upgrade_guard(operations(connection))
+            else:
+                for statement in guard.place.ddl("0023"):
+                    connection.exec_driver_sql(statement)
+    assert use(guard) is Outcome.SUCCESS
+    guard.close()
+    open_store(database_url, rules=Rules(), clock=SystemClock()).close()
+    ours = shape(engine, None if sqlite else "guard", "guard_" if sqlite else "")
+    for part, found in shape(engine, None if sqlite else "public").items():
+        assert ours[part] == found, part
 
 
 # Alembic

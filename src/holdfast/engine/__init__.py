@@ -6,6 +6,7 @@ from holdfast.engine.admission import (
     QUOTA_EXHAUSTED,
     AdmissionResult,
     Request,
+    RequestDetails,
     Verdict,
 )
 from holdfast.engine.dependencies import SlotSpec
@@ -14,7 +15,16 @@ from holdfast.engine.problems import Problem, describe_fault, describe_reasons, 
 from holdfast.engine.queue import BULK, WHOLE_QUEUE, BulkResult, Pauses, summarize
 from holdfast.engine.rules import RetryPolicy, Rules
 from holdfast.engine.slot import BuildResult, Fault, JobId, OwnerId, Progress, Ring, Slot, SlotId, SlotKey, Ticket
-from holdfast.engine.states import ACTIVE_STATES, RESTING_STATES, Operation, Outcome, SlotState, Status
+from holdfast.engine.states import (
+    ACTIVE_STATES,
+    RESTING_STATES,
+    Operation,
+    Outcome,
+    QuotaScope,
+    QuotaUnit,
+    SlotState,
+    Status,
+)
 from holdfast.engine.totals import BUCKETS, INFINITE, SLOTS, SUM, UNNAMED_CODE, Total, name_bucket
 from holdfast.engine.waiting import MOMENT_PARAMS, WaitReason
 
@@ -44,7 +54,10 @@ __all__ = [
     "Pauses",
     "Problem",
     "Progress",
+    "QuotaScope",
+    "QuotaUnit",
     "Request",
+    "RequestDetails",
     "RetryPolicy",
     "Ring",
     "Rules",

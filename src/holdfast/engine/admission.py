@@ -55,6 +55,14 @@ class Situation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDetails:
+    """What guarded work stores with a job beside the request."""
+
+    project: str = ""
+    callback: str | None = None  # address that gets a message when the job ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One request for one owner.
 
@@ -78,6 +86,7 @@ class Request:
     new_job: JobId | None = None  # the id of the job that the request begins, if the caller chooses it
     creates_owner: bool = False  # a delete creates the owner, too: its slots only remove what belongs to them
     traceparent: str | None = None  # the place of the request in a trace, stored with the job
+    details: RequestDetails | None = None  # of guarded work
     uses_quota: bool = True  # False: the work itself only makes requests, which are counted
 
 

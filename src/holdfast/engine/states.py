@@ -116,3 +116,20 @@ def _build_transitions() -> frozenset[Transition]:
 
 
 TRANSITIONS = _build_transitions()
+
+
+class QuotaScope(StrEnum):
+    """For what a quota of guarded work counts separately."""
+
+    WORK = "work"
+    KEY = "key"
+    REQUESTER = "requester"
+    PROJECT = "project"
+
+
+class QuotaUnit(StrEnum):
+    """What a quota of guarded work counts."""
+
+    JOBS = "jobs"
+    TOKENS = "tokens"
+    PRICE = "price"

@@ -11,8 +11,10 @@ from holdfast.clock import SystemClock
 from holdfast.engine import Operation
 from holdfast.engine.reconciler import Reconciler
 from holdfast.engine.store import LARGEST_BATCH
-from holdfast.errors import BadSettings
+from holdfast.errors import BadRequest, BadSettings
 from holdfast.extras import importing_extra
+from holdfast.guard.callbacks import Callbacks, deliver_due
+from holdfast.guard.job_lookup import read_job
 from holdfast.guard.place import GuardDatabase
 from holdfast.guard.threads import GuardThreads
 from holdfast.guard.work import Work
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine import Ring
     from holdfast.engine.store import SqlStore
-    from holdfast.guard.answers import Finished
+    from holdfast.guard.answers import Finished, JobStatus
     from holdfast.guard.lock import EarlyLock
     from holdfast.metrics import RenderedMetrics
 
@@ -59,6 +61,7 @@ class Guard:
         prefix: str | None = None,
         create_tables: bool = True,
         lock: EarlyLock | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
         if not isinstance(settings, Settings):
             given = Settings.from_environment()
@@ -66,6 +69,7 @@ class Guard:
         self.settings = settings
         self.place = GuardDatabase(settings, engine, schema=schema, prefix=prefix, create_tables=create_tables)
         self.lock = lock
+        self.callbacks = callbacks
         self._threads = GuardThreads(settings.database_pool)
         self.clock = SystemClock()
         self.works: dict[str, Work] = {}
@@ -108,14 +112,39 @@ class Guard:
         """Run the reconciler once; return the time until something is due.
 
         It frees slots of dead workers, fails slots without attempts left, sends lost messages again, and calls
-        `on_finished` for jobs that were not reported.
+        `on_finished` for jobs that were not reported. It also calls the addresses of requesters.
         """
         pause = self._open()[1].reconcile()
         for work in self.works.values():
             work.notify_late()
             if work.send_due_answers is not None:
                 work.send_due_answers()
+        if self.callbacks is not None:
+            deliver_due(self, self.callbacks)
         return pause
+
+    def job(self, job: str) -> JobStatus:
+        """Return a job by its id alone, of whatever work. Raises `UnknownJob`.
+
+        Example:
+            guard.job(admission.job).as_dict()
+        """
+        return read_job(self.store, job)
+
+    def check_callback(self, address: str | None) -> str | None:
+        """Refuse an address that could never be called."""
+        if address is None:
+            return None
+        if self.callbacks is None:
+            raise BadSettings("callbacks_not_set")
+        if not address.startswith(("https://", "http://")):
+            raise BadRequest("callback_address_invalid", address=address)
+        return address
+
+    def deliver_soon(self, job: str) -> None:
+        """Call the address of a job that has ended, in a thread. If that fails, the reconciler calls it again."""
+        if self.callbacks is not None and self.store.is_callback_due(job):
+            self._threads.start(deliver_due, self, self.callbacks)
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Run a call of the guard in a thread, so that it does not block the event loop.

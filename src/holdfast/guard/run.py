@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import BadRequest
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from sqlalchemy import Connection
 
     from holdfast.engine.task import Task
+    from holdfast.guard.reports import Report
 
 RENEW_SECONDS = 1.0  # a checkpoint reads the database at most this often
 NO_RESULT: Any = object()
@@ -27,7 +31,7 @@ class Run:
             connection.execute(insert(invoices).values(id=run.key, total=total))
     """
 
-    def __init__(self, task: Task, save: Callable[[Connection, Run, Any], None] | None = None) -> None:
+    def __init__(self, task: Task, report: Report, save: Callable[[Connection, Run, Any], None] | None = None) -> None:
         ticket = task.ticket
         self.key = ticket.key.owner
         self.job = ticket.job
@@ -35,19 +39,42 @@ class Run:
         self.fence = ticket.fence
         self.attempt = ticket.attempt
         self._task = task
+        self._report = report
         self._save = save
         self._renewed_at = time.monotonic()
 
-    def checkpoint(self, *, stage: str = "", step: int = 0, steps: int = 0, done: int = 0, total: int = 0) -> None:
+    def checkpoint(
+        self,
+        *,
+        stage: str = "",
+        step: int = 0,
+        steps: int = 0,
+        done: int = 0,
+        total: int = 0,
+        counters: Mapping[str, float] | None = None,
+    ) -> None:
         """Report progress; raise `StopWork` if the work was cancelled, superseded, deleted or taken over.
 
-        Call it between steps, and before each paid call.
+        Call it between steps, and before each paid call. `counters` are numbers of your own, such as
+        `{"qa_pairs": 12}`; a later value replaces an earlier one.
         """
+        if counters:
+            self._report.set_counters(counters)
         now = time.monotonic()
         if now - self._renewed_at >= RENEW_SECONDS:
             self._renewed_at = now
             self._task.renew()
         self._task.checkpoint(stage=stage, step=step, steps=steps, done=done, total=total)
+
+    def partial(self, value: Any) -> None:
+        """Show a partial result, as JSON, until the job ends. A later one replaces it."""
+        self._report.set_partial(value)
+
+    def spent(self, *, tokens: int = 0, price: float = 0.0) -> None:
+        """Add to what this job has spent. It also counts if the run fails or is replaced."""
+        if tokens < 0 or price < 0 or not math.isfinite(price):
+            raise BadRequest("spending_negative", tokens=tokens, price=price)
+        self._report.add_spending(tokens, price)
 
     @property
     def published(self) -> bool:

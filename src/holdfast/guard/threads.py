@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+log = logging.getLogger("holdfast")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +36,10 @@ class GuardThreads:
         work = partial(context.run, partial(call, *args, **options))
         return await asyncio.get_running_loop().run_in_executor(self._open(), work)
 
+    def start(self, call: Callable[P, object], *args: P.args, **options: P.kwargs) -> None:
+        """Run the call in a thread, and log its error."""
+        self._open().submit(call, *args, **options).add_done_callback(_log_error)
+
     def close(self) -> None:
         """Wait for the calls that run, and end the threads of this process."""
         pool = self._pools.pop(os.getpid(), None)
@@ -45,3 +52,8 @@ class GuardThreads:
             made = ThreadPoolExecutor(self._most, thread_name_prefix="holdfast-guard")
             pool = self._pools.setdefault(os.getpid(), made)
         return pool
+
+
+def _log_error(done: Future[object]) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        log.error("thread.failed", exc_info=done.exception())

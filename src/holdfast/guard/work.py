@@ -17,6 +17,7 @@ from holdfast.engine import (
     Outcome,
     Pauses,
     Request,
+    RequestDetails,
     Ring,
     SlotSpec,
     SlotState,
@@ -28,6 +29,7 @@ from holdfast.engine.liveness import make_holder_name
 from holdfast.engine.store import Failure
 from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner, UnknownSlot, WorkError
 from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus
+from holdfast.guard.reports import Report
 from holdfast.guard.run import Run
 from holdfast.llm import categorise
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     from holdfast.db import Transaction
     from holdfast.engine import Fault, Slot
-    from holdfast.engine.store import Completion, Job, Refusal
+    from holdfast.engine.store import Completion, Job, Refusal, SqlStore
     from holdfast.engine.task import Indexer, Task
     from holdfast.guard.function import GuardedFunction
     from holdfast.guard.guard import Guard
@@ -54,7 +56,7 @@ WORK_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED})  
 
 
 class RequestOptions(TypedDict, total=False):
-    """The options of a request, as `Work.admit` explains them."""
+    """The options of a request, as `Work.make_request` explains them."""
 
     operation: Operation | str | None
     payload: str | None
@@ -63,6 +65,8 @@ class RequestOptions(TypedDict, total=False):
     cost: float
     cause: str
     priority: int
+    project: str
+    callback: str | None
 
 
 class Work:
@@ -87,40 +91,16 @@ class Work:
         self._on_finished = on_finished
         self._key = key
 
-    def admit(
-        self,
-        key: str,
-        *,
-        operation: Operation | str | None = None,
-        payload: str | None = None,
-        fingerprint: str | None = None,
-        requester: str = "",
-        cost: float = 0.0,
-        cause: str = "user",
-        priority: int = DEFAULT_PRIORITY,
-    ) -> Admission:
+    def admit(self, key: str, **options: Unpack[RequestOptions]) -> Admission:
         """Request work on a key. An accepted request is durable when this returns, and has a job id.
 
         Example:
             admission = invoices.admit("42", requester="alice")
             return JSONResponse(admission.body(), admission.http_status)
-
-        `payload` is stored with the job, so that its message can be sent again if the broker loses it. `cost` is an
-        estimate of what the work costs; the audit of refused requests shows it.
         """
         if self.answer_calls is not None:
             raise BadRequest("work_is_a_task", work=self.name)
-        request = self.make_request(
-            key,
-            operation=operation,
-            payload=payload,
-            fingerprint=fingerprint,
-            requester=requester,
-            cost=cost,
-            cause=cause,
-            priority=priority,
-        )
-        return Admission.from_result(key, self._guard.store.admit([request])[0])
+        return Admission.from_result(key, self._guard.store.admit([self.make_request(key, **options)])[0])
 
     def make_request(
         self,
@@ -134,8 +114,15 @@ class Work:
         cost: float = 0.0,
         cause: str = "user",
         priority: int = DEFAULT_PRIORITY,
+        project: str = "",
+        callback: str | None = None,
     ) -> Request:
-        """Return the request of `admit`. `job` is the id of the job that it begins."""
+        """Return the request of `admit`. `job` is the id of the job that it begins, if the caller chooses it.
+
+        `payload` is stored with the job, so that its message can be sent again if the broker loses it. `cost` is an
+        estimate of what the work costs; the audit of refused requests shows it. `project` groups spending and quotas.
+        `callback` is an address that gets a signed message when the job ends; the guard needs `callbacks` for that.
+        """
         requested = Operation(operation or self.operation)
         if requested not in BUILD_OPERATIONS:
             raise BadRequest("operation_without_work", operation=requested, known=", ".join(sorted(BUILD_OPERATIONS)))
@@ -152,6 +139,7 @@ class Work:
             payload=payload,
             notify_on_end=self._on_finished is not None or self.answer_calls is not None,
             new_job=None if job is None else JobId(job),
+            details=RequestDetails(project=project, callback=self._guard.check_callback(callback)),
         )
 
     def cancel(self, key: str, *, requester: str = "", job: str | None = None) -> Admission:
@@ -201,7 +189,7 @@ class Work:
     def run_waiting(self, bind: Callable[[Job], Callable[[Run], Any]], limit: int) -> int:
         """Run jobs that wait, one after the other; `bind` returns the work of a job. Return how many were run."""
         self._guard.reconcile()  # frees the work of dead processes
-        runner = _WaitingIndexer(self, bind)
+        runner = _WaitingIndexer(self, bind, self._guard.store)
         executor = self._make_executor(runner)
         executor.heartbeat.start()
         try:
@@ -286,8 +274,10 @@ class Work:
             found = self.job(job)
         except UnknownJob:
             return DeliveryResult(verdict="skipped", reason="unknown_job")
-        result = self._perform(found, _DeliveryIndexer(work, save, requires_result=requires_result))
+        indexer = _DeliveryIndexer(work, self._guard.store, save, requires_result=requires_result)
+        result = self._perform(found, indexer)
         self.notify_finished(job)
+        self._guard.deliver_soon(job)
         return result
 
     def _perform(self, job: Job, indexer: _DeliveryIndexer) -> DeliveryResult:
@@ -397,22 +387,27 @@ class Work:
             try:
                 self._answer_calls(job)
                 if self._on_finished is not None:
-                    self._on_finished(
-                        Finished(
-                            key=job.owner,
-                            job=job.id,
-                            generation=job.generation,
-                            outcome=job.outcome,
-                            requester=job.requester,
-                            results=job.results.get(self.name, {}),
-                        )
-                    )
+                    self._on_finished(self._make_finished(job, job.outcome))
             except Exception:
                 log.exception("on_finished.failed work=%s key=%s job=%s", self.name, job.owner, job.id)
             else:
                 reported.append(job)
         self._guard.store.mark_reported(reported)
         return len(reported)
+
+    def _make_finished(self, job: Job, outcome: Outcome) -> Finished:
+        details = self._guard.store.job_details(job.id)
+        return Finished(
+            key=job.owner,
+            job=job.id,
+            generation=job.generation,
+            outcome=outcome,
+            requester=job.requester,
+            results=job.results.get(self.name, {}),
+            work=self.name,
+            result=details.result if details else None,
+            counters=details.counters if details else {},
+        )
 
     def status(self, key: str) -> KeyStatus:
         """Return the status of a key; a key that was never requested is `not_indexed`."""
@@ -430,6 +425,7 @@ class Work:
             progress=slot.progress,
             attempt=slot.attempts,
             error=slot.error,
+            waits=slot.state is SlotState.WAITING,
             served=slot.source if slot.served else None,
         )
 
@@ -457,9 +453,15 @@ class _DeliveryIndexer:
     """Runs the work of one delivery as an indexer, and stores its return value."""
 
     def __init__(
-        self, work: Callable[[Run], Any], save: SaveResult | None = None, *, requires_result: bool = True
+        self,
+        work: Callable[[Run], Any],
+        store: SqlStore,
+        save: SaveResult | None = None,
+        *,
+        requires_result: bool = True,
     ) -> None:
         self._work = work
+        self._store = store
         self._save = save
         self._requires_result = requires_result
         self._run: Run | None = None
@@ -467,9 +469,11 @@ class _DeliveryIndexer:
 
     def build(self, task: Task) -> BuildResult | None:
         """Do the work. If it returns None or says "skipped", there is no result, and the engine records a failure."""
+        report = Report(self._store, task.ticket)
         try:
-            self._run = Run(task, self._save)
+            self._run = Run(task, report, self._save)
             self.value = self._work(self._run)
+            report.finish(self.value)
         except WorkError:
             raise
         except Exception as error:
@@ -477,6 +481,8 @@ class _DeliveryIndexer:
             if categorised is None:
                 raise
             raise categorised from error
+        finally:
+            report.flush()
         if (self.value is None and self._requires_result) or _is_skipped(self.value):
             return None
         return BuildResult(rows=(self.value,) if self._save is not None else None)
@@ -494,14 +500,15 @@ class _DeliveryIndexer:
 class _WaitingIndexer:
     """Runs the jobs of claimed slots as an indexer."""
 
-    def __init__(self, work: Work, bind: Callable[[Job], Callable[[Run], Any]]) -> None:
+    def __init__(self, work: Work, bind: Callable[[Job], Callable[[Run], Any]], store: SqlStore) -> None:
         self._work = work
+        self._store = store
         self._bind = bind
         self._ran: str | None = None
 
     def build(self, task: Task) -> BuildResult | None:
         self._ran = task.ticket.job
-        return _DeliveryIndexer(self._bind(self._work.job(task.ticket.job))).build(task)
+        return _DeliveryIndexer(self._bind(self._work.job(task.ticket.job)), self._store).build(task)
 
     def remove(self, task: Task) -> None:
         """Do nothing, as `_DeliveryIndexer`."""

@@ -13,6 +13,7 @@ from holdfast.engine.store.base import (
     Release,
 )
 from holdfast.engine.store.consistency import ConsistencyChecker
+from holdfast.engine.store.job_details import DueCallback, JobDetails
 from holdfast.engine.store.metrics import SlotMetrics
 from holdfast.engine.store.queue_control import (
     QueuedOwner,
@@ -59,8 +60,10 @@ __all__ = [
     "LOWEST_PRIORITY",
     "Completion",
     "ConsistencyChecker",
+    "DueCallback",
     "Failure",
     "Job",
+    "JobDetails",
     "JobFilter",
     "ListedJob",
     "LoggedEvent",

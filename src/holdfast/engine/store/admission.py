@@ -28,6 +28,7 @@ from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, SlotState,
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.base import LARGEST_BATCH
 from holdfast.engine.store.group_commit import GroupCommit
+from holdfast.engine.store.job_details import OPEN_DETAILS
 from holdfast.engine.store.rows import OwnerRow, pauses_from_rows, quota_from_row, slot_from_row
 from holdfast.engine.store.tables import LOWEST_PRIORITY
 from holdfast.engine.store.transitions import Snapshot, StoreBase, record_events, record_refusals
@@ -325,7 +326,7 @@ class AdmissionStore(StoreBase):
         return changes
 
     def _open_jobs(self, tx: Transaction, sizes: Sequence[tuple[AdmissionCase, int]]) -> None:
-        rows = []
+        rows, details = [], []
         for case, size in sizes:
             request = case.request
             case.job = request.new_job or JobId(self._new_job_id())
@@ -334,7 +335,13 @@ class AdmissionStore(StoreBase):
                 request.cause, request.requester, request.priority, size, request.payload, int(request.notify_on_end),
                 request.traceparent,
             ])  # fmt: skip
+            if request.details is not None:
+                details.append([
+                    case.job, request.base, request.owner, request.requester, request.details.project,
+                    request.details.callback,
+                ])  # fmt: skip
         tx.run(sql.OPEN_JOBS, rows)
+        tx.run(OPEN_DETAILS, details)
 
     def _raise_slots(
         self, tx: Transaction, plans: Sequence[tuple[AdmissionCase, Mapping[str, SlotState]]], snapshot: Snapshot
@@ -404,6 +411,8 @@ def _check_text(request: Request) -> None:
         "fingerprint": request.fingerprint or "",
         "payload": request.payload or "",
         "new_job": request.new_job or "",
+        "project": request.details.project if request.details else "",
+        "callback": (request.details.callback or "") if request.details else "",
     }
     for field, text in texts.items():
         check_text(field, text)

@@ -10,6 +10,7 @@ from holdfast.engine.slot import Ring
 from holdfast.engine.states import Verb
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.base import ReconcileBatch
+from holdfast.engine.store.job_details import SWEEP_DETAILS
 from holdfast.engine.store.leases import fail_dependents
 from holdfast.engine.store.metrics import MetricStore
 from holdfast.engine.store.rows import pauses_from_rows, slot_from_joined_row
@@ -123,7 +124,9 @@ class MaintenanceStore(MetricStore):
             if events:
                 xid, id_ = max(events)
                 tx.run(sql.MARK_SWEPT, xid=xid, id=id_)
-            return len(events) + sum(map(len, others))
+            refusals, swept = others
+            tx.run(SWEEP_DETAILS, swept)
+            return len(events) + len(refusals) + len(swept)
 
         return self.database.write(work, durable=False)
 

@@ -14,7 +14,16 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
 from holdfast.db.migrate import find_head, upgrade_tables, wait_for_turn
 from holdfast.engine.store.old_tables import list_old_works, move_rows
-from holdfast.engine.store.tables import ENGINE_TABLES, events, jobs, metric_increments, metric_totals, schema_version
+from holdfast.engine.store.tables import (
+    ENGINE_TABLES,
+    events,
+    job_details,
+    jobs,
+    metric_increments,
+    metric_totals,
+    schema_version,
+    work_quotas,
+)
 from holdfast.errors import BadSettings, StoreTooNew
 
 if TYPE_CHECKING:
@@ -26,7 +35,14 @@ if TYPE_CHECKING:
 
 FIRST_VERSION = "0023"  # the oldest version of tables of their own
 # The statements of a migration for the tables of the engine, by version.
-UPGRADES: Mapping[str, Callable[[TableNames, Dialect], Sequence[str]]] = {}
+
+
+def _add_job_details(names: TableNames, dialect: Dialect) -> list[str]:
+    added = names.copy_tables((job_details, work_quotas))
+    return [statement for table in added for statement in list_table_statements(table, dialect)]
+
+
+UPGRADES: Mapping[str, Callable[[TableNames, Dialect], Sequence[str]]] = {"0030": _add_job_details}
 
 COUNTERS = tuple(
     f"stale_write_rejected.{verb}" for verb in ("completed", "failed", "released", "forgotten", "extended", "guarded")

@@ -10,6 +10,7 @@ from holdfast.engine.states import Status
 from holdfast.engine.store import statements as sql
 from holdfast.engine.store.adoption import AdoptionStore
 from holdfast.engine.store.base import Owner
+from holdfast.engine.store.job_details import JobDetailStore
 from holdfast.engine.store.maintenance import MaintenanceStore
 from holdfast.engine.store.queue_control import QueueControlStore
 from holdfast.engine.store.queue_queries import QueueQueryStore
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Job, LoggedEvent, Refusal
 
 
-class SqlStore(AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceStore):
+class SqlStore(JobDetailStore, AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceStore):
     """All verbs and reads. See `Store` for the contract with workers and reconcilers.
 
     Example:

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from holdfast.db import IdType, make_in_condition, metadata, partial_index
-from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, SlotState, Status
+from holdfast.engine.states import ACTIVE_STATES, Operation, Outcome, QuotaScope, QuotaUnit, SlotState, Status
 
 # States that the reconciler finds by time. Also the condition of the partial index, so the text must be the same.
 TIMED_STATES = (SlotState.RUNNING, SlotState.WAITING, SlotState.DELETING)
@@ -243,6 +243,42 @@ metric_increments = Table(
     sqlite_autoincrement=True,
 )
 
+# What guarded work reports about a job. Only the newest claim may write counters and results; spending always counts.
+job_details = Table(
+    "job_details",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("work", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("requester", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("fence", BigInteger, nullable=False, server_default="0"),
+    Column("counters", Text),
+    Column("partial", Text),
+    Column("result", Text),
+    Column("tokens", BigInteger, nullable=False, server_default="0"),
+    Column("price", Float, nullable=False, server_default="0"),
+    Column("callback", Text),
+    Column("callback_due", BigInteger),  # of the next attempt; NULL when it was delivered or given up
+    Column("callback_attempts", Integer, nullable=False, server_default="0"),
+    Column("callback_error", Text),
+    Index("job_details_day", "work", "created_at"),
+    Index("job_details_callbacks", "callback_due", **partial_index("callback_due IS NOT NULL")),
+)
+
+work_quotas = Table(
+    "work_quotas",
+    metadata,
+    Column("work", Text, primary_key=True),
+    Column("scope", Text, primary_key=True),
+    Column("unit", Text, primary_key=True),
+    Column("per_day", Float, nullable=False),
+    CheckConstraint(make_in_condition("scope", QuotaScope), name="scope"),
+    CheckConstraint(make_in_condition("unit", QuotaUnit), name="unit"),
+    CheckConstraint("per_day > 0", name="per_day"),
+)
+
 # Everything that the engine needs, in the order in which tables refer to each other.
 ENGINE_TABLES = (
     owners,
@@ -257,6 +293,8 @@ ENGINE_TABLES = (
     counters,
     metric_totals,
     metric_increments,
+    job_details,
+    work_quotas,
 )
 
 # Created by Alembic, so it is not in `metadata`.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-ADMISSION_OPTIONS = frozenset({"operation", "fingerprint", "requester", "cost", "cause"})
+ADMISSION_OPTIONS = frozenset({"operation", "fingerprint", "requester", "cost", "cause", "project", "callback"})
 GUARD_PRIORITIES = range(10)
 
 
