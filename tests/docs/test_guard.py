@@ -44,6 +44,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     _LOCKED,
     TABLES,
     MIGRATION,
+    _PAGE,
     _METRICS,
 ) = BLOCKS
 (SAID,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import logging
-import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli import guard_jobs
 from holdfast.cli.command import CommandContext, command, stop_on_signal
 from holdfast.cli.exit_codes import ExitCode
-from holdfast.errors import BadSettings, HoldfastError
-from holdfast.logs import log_to_stderr
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.guard import Guard
-
-GuardArgument = Annotated[
-    str,
-    typer.Argument(metavar="GUARD", help="The Guard of your app as module:name, such as shop.tasks:guard."),
-]
+from holdfast.cli.guard_app import GuardArgument, load_guard, load_work, run_with_exit_code
+from holdfast.errors import HoldfastError
 
 
 def declare(app: typer.Typer) -> None:
+    command(app, "status")(guard_jobs.status)
+    command(app, "jobs")(guard_jobs.jobs)
+    command(app, "retry")(guard_jobs.retry)
+    command(app, "cancel")(guard_jobs.cancel)
+    command(app, "refusals")(guard_jobs.refusals)
     command(app, "reconcile")(reconcile)
     command(app, "adopt")(adopt)
     command(app, "ddl")(ddl)
@@ -41,7 +35,7 @@ def reconcile(
     Example:
         holdfast guard reconcile shop.tasks:guard
     """
-    return _run_with_exit_code(context, lambda: _reconcile_until_stopped(guard, once=once))
+    return run_with_exit_code(context, lambda: _reconcile_until_stopped(guard, once=once))
 
 
 def adopt(
@@ -62,7 +56,7 @@ def adopt(
         holdfast guard adopt shop.tasks:guard index --source sqlite:///shop.db --table documents
     """
     given = {"database": source, "table": table, "key": key, "active": active}
-    return _run_with_exit_code(context, lambda: _adopt_rows(context, guard, work, given, dry_run=dry_run))
+    return run_with_exit_code(context, lambda: _adopt_rows(context, guard, work, given, dry_run=dry_run))
 
 
 def ddl(
@@ -79,28 +73,15 @@ def ddl(
     """
 
     def show() -> None:
-        statements = _load_guard(guard).place.ddl(from_version)
+        statements = load_guard(guard).place.ddl(from_version)
         context.print_result(statements, lambda: print("".join(f"{statement};\n" for statement in statements), end=""))
 
-    return _run_with_exit_code(context, show)
-
-
-def _run_with_exit_code(context: CommandContext, work: Callable[[], None]) -> ExitCode:
-    if not context.options.debug:
-        log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(message)s")
-    try:
-        work()
-    except HoldfastError as error:
-        if context.options.debug:
-            raise
-        context.terminal.warn(f"holdfast: {error}")
-        return ExitCode.FAILED
-    return ExitCode.OK
+    return run_with_exit_code(context, show)
 
 
 def _reconcile_until_stopped(where: str, *, once: bool) -> None:
     """Reconcile until a signal arrives. A failed pass is logged, and the next pass follows."""
-    guard = _load_guard(where)
+    guard = load_guard(where)
     stopped = stop_on_signal()
     while True:
         pause = guard.settings.period
@@ -120,9 +101,8 @@ def _adopt_rows(context: CommandContext, where: str, work: str, given: dict[str,
     from holdfast.guard.adopt import AdoptionSource  # noqa: PLC0415 - slow to load
     from holdfast.guard.adopt import adopt as adopting  # noqa: PLC0415
 
-    guard = _load_guard(where)
-    if work not in guard.works:
-        raise BadSettings("guarded_work_unknown", guard=where, work=work, known=", ".join(sorted(guard.works)))
+    guard = load_guard(where)
+    load_work(guard, where, work)
     found = adopting(guard, work, AdoptionSource(**given), dry_run=dry_run)
     verb = "would be" if dry_run else "were"
 
@@ -133,18 +113,3 @@ def _adopt_rows(context: CommandContext, where: str, work: str, given: dict[str,
 
     context.print_result(found, human)
     guard.close()
-
-
-def _load_guard(where: str) -> Guard:
-    """Import the guard of an app. The current folder is on the import path, as with Celery's `--app`."""
-    from holdfast.guard import Guard  # noqa: PLC0415 - slow to load
-
-    module, _, name = where.partition(":")
-    sys.path.insert(0, "")
-    try:
-        found = getattr(import_module(module), name or "guard")
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadSettings("guard_not_loaded", guard=where, detail=error) from error
-    if not isinstance(found, Guard):
-        raise BadSettings("not_a_guard", guard=where, type=type(found).__name__)
-    return found

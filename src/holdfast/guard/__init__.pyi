@@ -1,4 +1,4 @@
-from .answers import Admission, DeliveryResult, Finished, KeyStatus
+from .answers import Admission, DeliveryResult, Finished, JobState, JobStatus, KeyStatus, Plain
 from .function import GuardedFunction
 from .guard import Guard
 from .run import Run
@@ -10,7 +10,10 @@ __all__ = [
     "Finished",
     "Guard",
     "GuardedFunction",
+    "JobState",
+    "JobStatus",
     "KeyStatus",
+    "Plain",
     "Run",
     "Work",
 ]

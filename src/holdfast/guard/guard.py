@@ -15,6 +15,7 @@ from holdfast.errors import BadRequest, BadSettings
 from holdfast.extras import importing_extra
 from holdfast.guard.callbacks import Callbacks, deliver_due
 from holdfast.guard.job_lookup import read_job
+from holdfast.guard.page import GuardPage
 from holdfast.guard.place import GuardDatabase
 from holdfast.guard.threads import GuardThreads
 from holdfast.guard.work import Work
@@ -130,6 +131,14 @@ class Guard:
             guard.job(admission.job).as_dict()
         """
         return read_job(self.store, job)
+
+    def page(self) -> GuardPage:
+        """Return a read-only page of all works, as an ASGI app to mount in yours.
+
+        Example:
+            app.mount("/guard", guard.page())
+        """
+        return GuardPage(self)
 
     def check_callback(self, address: str | None) -> str | None:
         """Refuse an address that could never be called."""

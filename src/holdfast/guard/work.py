@@ -159,6 +159,16 @@ class Work:
             self._answer_calls(self.job(admission.job))
         return admission
 
+    def retry(self, key: str, *, requester: str = "") -> Admission:
+        """Repeat work that failed or was cancelled, with the arguments of the newest job of the key."""
+        newest = next(iter(self.history(key, 1)), None)
+        payload = newest.payload if newest is not None else None
+        admission = self.admit(key, operation=Operation.RETRY, requester=requester, payload=payload)
+        if admission.accepted and admission.job is not None and self.resend is not None:
+            self.mark_sent(key)
+            self.resend(self.job(admission.job))
+        return admission
+
     async def aask(self, key: str, **options: Unpack[RequestOptions]) -> Admission:
         """Request work on a key from a coroutine: `admit` in a thread, with the same options.
 

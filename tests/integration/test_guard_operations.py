@@ -1,0 +1,166 @@
+"""Operating a guard: the commands with tables and JSON, and the read-only page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from holdfast.errors import BadRequest, Permanent
+from holdfast.guard import Guard, Run
+from holdfast.guard.overview import list_jobs, list_refusals, summarise_works
+from tests.support.processes import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def guard(database_url: str) -> Iterator[Guard]:
+    """A guard with a queued, a done, a failed and a cancelled job, and a refused request."""
+    made = Guard(database_url)
+    index = made.work("index")
+    made.work("cards")
+
+    def fail(_run: Run) -> str:
+        raise Permanent("quota_exhausted")
+
+    index.perform(str(index.admit("done", requester="alice").job), lambda _run: "built")
+    index.perform(str(index.admit("failed", requester="bob", payload='{"args": [1]}').job), fail)
+    index.admit("cancelled")
+    index.cancel("cancelled")
+    index.admit(HOSTILE)
+    index.admit(HOSTILE, requester="carol", cost=0.25)
+    yield made
+    made.close()
+
+
+def test_the_summary_of_a_work_counts_its_jobs_and_refused_requests(guard: Guard) -> None:
+    index, cards = summarise_works(guard)
+    assert (index.work, index.queued, index.running, index.succeeded, index.failed) == ("index", 1, 0, 1, 1)
+    assert (index.refused, index.saved, index.paused) == (1, 0.25, False)
+    assert index.oldest_queued is not None
+    assert (cards.queued, cards.oldest_queued) == (0, None)
+    guard.store.pause("index")
+    assert [one.paused for one in summarise_works(guard)] == [True, False]
+
+
+def test_jobs_are_listed_by_work_and_state(guard: Guard) -> None:
+    assert [(one.key, one.state) for one in list_jobs(guard, "index")] == [
+        (HOSTILE, "queued"), ("cancelled", "cancelled"), ("failed", "failed"), ("done", "succeeded"),
+    ]  # fmt: skip
+    (failed,) = list_jobs(guard, state="failed")
+    assert (failed.key, failed.error, failed.requester) == ("failed", "quota_exhausted", "bob")
+    assert list_jobs(guard, "cards") == []
+    with pytest.raises(BadRequest, match="no state 'odd'"):
+        list_jobs(guard, state="odd")
+
+
+def test_refused_requests_are_listed(guard: Guard) -> None:
+    (refused,) = list_refusals(guard, "index", HOSTILE)
+    assert (refused.reason, refused.requester, refused.cost) == ("already_in_progress", "carol", 0.25)
+
+
+def test_a_retry_keeps_the_arguments_and_sends_the_message(guard: Guard) -> None:
+    work = guard.works["index"]
+    sent: list[Any] = []
+    work.resend = lambda job: sent.append((job.owner, job.payload))
+    assert work.retry("failed", requester="operator").accepted
+    assert sent == [("failed", '{"args": [1]}')]
+    assert not work.retry("failed").accepted
+    assert len(sent) == 1
+    assert work.retry("nobody").http_status == 404
+
+
+def run(database: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "shop.py").write_text(
+        "import os\nfrom holdfast.guard import Guard\nguard = Guard(os.environ['SHOP'])\n"
+        "guard.work('index')\nguard.work('cards')\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", *arguments],
+        cwd=folder,
+        env=os.environ | {"SHOP": database, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_commands_show_and_change_what_the_guard_does(guard: Guard, database_url: str, tmp_path: Path) -> None:
+    def ask(*arguments: str) -> Any:
+        done = run(database_url, tmp_path, "--json", "guard", *arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    assert ask("status", "shop:guard")[0]["failed"] == 1
+    assert [one["key"] for one in ask("jobs", "shop:guard", "--state", "failed")] == ["failed"]
+    assert ask("refusals", "shop:guard", "--work", "index", "--key", HOSTILE)[0]["reason"] == "already_in_progress"
+    assert ask("retry", "shop:guard", "index", "failed", "--by", "operator")["verdict"] == "accepted"
+    assert guard.works["index"].history("failed")[0].requester == "operator"
+    assert ask("cancel", "shop:guard", "index", "failed")["verdict"] == "accepted"
+    table = run(database_url, tmp_path, "guard", "jobs", "shop:guard", "--work", "index")
+    assert "succeeded" in table.stdout
+    refused = run(database_url, tmp_path, "guard", "cancel", "shop:guard", "index", "done")
+    assert refused.returncode == 1
+    assert "nothing to cancel" in refused.stdout
+    unknown = run(database_url, tmp_path, "guard", "retry", "shop:guard", "other", "1")
+    assert unknown.returncode == 1
+    assert "other" in unknown.stderr
+    loose = run(database_url, tmp_path, "guard", "refusals", "shop:guard", "--key", "1")
+    assert "--work" in loose.stderr
+
+
+def test_the_page_shows_the_works_and_escapes_keys(guard: Guard) -> None:
+    app = Starlette(routes=[Mount("/guard", guard.page())])
+    with TestClient(app) as client:
+        shown = client.get("/guard/")
+        assert shown.status_code == 200
+        assert HOSTILE not in shown.text
+        assert "&lt;script&gt;" in shown.text
+        assert "<td class=failed>failed</td>" in shown.text
+        assert "default-src 'none'" in shown.headers["content-security-policy"]
+        one = client.get("/guard/", params={"work": "cards"})
+        assert "None." in one.text
+        assert "quota_exhausted" not in one.text
+        assert client.get("/guard/", params={"work": HOSTILE}).status_code == 404
+        assert client.post("/guard/").status_code == 405
+        assert client.head("/guard/").text == ""
+
+
+def test_the_page_runs_as_an_app_of_its_own(guard: Guard) -> None:
+    with TestClient(guard.page()) as client:  # also sends the events of the lifespan
+        assert "<h1>Guard</h1>" in client.get("/").text
+
+
+def test_the_page_does_not_block_the_event_loop(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    page = guard.page()
+
+    def render(_work: str | None) -> bytes:
+        threads.append(threading.current_thread().name)
+        return b""
+
+    monkeypatch.setattr(page, "_render", render)
+    sent: list[Any] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, Any]:
+        return {}
+
+    asyncio.run(page({"type": "http", "method": "GET"}, receive, send))
+    assert threads[0].startswith("holdfast-guard")
