@@ -40,6 +40,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     CALLBACK,
     REPORTED,
     LOOKED_UP,
+    SPENT,
+    LIMITED,
     _RAISED,
     _LOCKED,
     TABLES,
@@ -125,6 +127,22 @@ def test_the_documented_reports_are_found_by_the_id_of_the_job(shop: dict[str, A
     run(LOOKED_UP.replace("18c7…", job), shop)
     assert shop["job"].counters == {"qa_pairs": 12}
     assert shop["job"].state == "succeeded"
+
+
+def test_the_documented_quotas_and_spending_are_those_of_the_work(shop: dict[str, Any]) -> None:
+    work = shop["work"] = shop["guard"].work("spending")
+    run(LIMITED, shop)
+    assert len(work.quotas()) == 3
+    spent, summed = SPENT.splitlines()
+    job = work.history("42")[0].id
+
+    def build(task: Run) -> str:
+        run(spent, {"run": task})
+        return "built"
+
+    work.perform(job, build)
+    run(f"found = {summed}", shop)
+    assert [(one.project, one.tokens, one.price) for one in shop["found"]] == [("biology", 1200, 0.03)]
 
 
 def test_the_documented_callback_is_stored_with_the_job(sqlite_url: str) -> None:

@@ -21,7 +21,7 @@ from holdfast.guard.overview import list_jobs, list_refusals, summarise_works
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, MutableMapping
     from pathlib import Path
 
 HOSTILE = "<script>alert(1)</script>"
@@ -156,10 +156,10 @@ def test_the_page_does_not_block_the_event_loop(guard: Guard, monkeypatch: pytes
     monkeypatch.setattr(page, "_render", render)
     sent: list[Any] = []
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    async def receive() -> dict[str, Any]:
+    async def receive() -> MutableMapping[str, Any]:
         return {}
 
     asyncio.run(page({"type": "http", "method": "GET"}, receive, send))

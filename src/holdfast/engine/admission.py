@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import Moment, micros
 from holdfast.engine.dependencies import SlotScope, SlotSpec, needs_build, select_droppable, select_requestable
-from holdfast.engine.states import Operation, SlotState, Status
+from holdfast.engine.states import Operation, QuotaScope, SlotState, Status
 from holdfast.engine.status import derive_status
 
 if TYPE_CHECKING:
@@ -162,6 +162,13 @@ ADMISSION_RULES: tuple[AdmissionRule, ...] = (
 
 # Replaces the row that accepts a build when the base has used its quota for today.
 QUOTA_EXHAUSTED = AdmissionRule(BUILD_OPERATIONS, frozenset(), Verdict.REJECTED, "quota_exhausted")
+# A request for guarded work beyond a quota of its work.
+WORK_QUOTA_REASONS = {
+    QuotaScope.WORK: "work_quota_exhausted",
+    QuotaScope.KEY: "key_quota_exhausted",
+    QuotaScope.REQUESTER: "requester_quota_exhausted",
+    QuotaScope.PROJECT: "project_quota_exhausted",
+}
 
 
 @cache

@@ -9,7 +9,8 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import AdmissionResult, Outcome, SlotState, Status, Verdict, format_reply
+from holdfast.clock import as_datetime
+from holdfast.engine import WORK_QUOTA_REASONS, AdmissionResult, Outcome, SlotState, Status, Verdict, format_reply
 
 if TYPE_CHECKING:
     from holdfast.engine import Fault, Progress
@@ -78,7 +79,11 @@ def to_plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-REFUSAL_STATUSES = {"unknown_owner": HTTPStatus.NOT_FOUND, "quota_exhausted": HTTPStatus.TOO_MANY_REQUESTS}
+REFUSAL_STATUSES = {
+    "unknown_owner": HTTPStatus.NOT_FOUND,
+    "quota_exhausted": HTTPStatus.TOO_MANY_REQUESTS,
+    **dict.fromkeys(WORK_QUOTA_REASONS.values(), HTTPStatus.TOO_MANY_REQUESTS),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +116,7 @@ class Admission(AdmissionResult, Plain):
 
     def body(self) -> dict[str, Any]:
         """Return a JSON-compatible body for HTTP."""
+        resets = {} if self.retry_at is None else {"retry_at": as_datetime(self.retry_at).isoformat()}
         return {
             "key": self.key,
             "verdict": str(self.verdict),
@@ -119,6 +125,7 @@ class Admission(AdmissionResult, Plain):
             "status": str(self.status),
             "job": self.job,
             "generation": self.generation,
+            **resets,
         }
 
 

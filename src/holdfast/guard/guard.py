@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from holdfast.clock import SystemClock
 from holdfast.engine import Operation
 from holdfast.engine.reconciler import Reconciler
-from holdfast.engine.store import LARGEST_BATCH
+from holdfast.engine.store import LARGEST_BATCH, estimate_from_last_runs
 from holdfast.errors import BadRequest, BadSettings
 from holdfast.extras import importing_extra
 from holdfast.guard.callbacks import Callbacks, deliver_due
 from holdfast.guard.job_lookup import read_job
+from holdfast.guard.overview import SpendingLine, sum_spending
 from holdfast.guard.page import GuardPage
 from holdfast.guard.place import GuardDatabase
 from holdfast.guard.threads import GuardThreads
@@ -132,6 +133,10 @@ class Guard:
         """
         return read_job(self.store, job)
 
+    def spending(self, days: int = 30) -> list[SpendingLine]:
+        """Sum what works have spent, by requester, project and day of the request (UTC), newest day first."""
+        return sum_spending(self, days)
+
     def page(self) -> GuardPage:
         """Return a read-only page of all works, as an ASGI app to mount in yours.
 
@@ -192,6 +197,7 @@ class Guard:
             return opened
         settings = self.settings
         store = self.place.open(self.clock)
+        store.estimate_costs = estimate_from_last_runs
         reconciler = Reconciler(
             store, _ResendingScheduler(self, store), self.works, settings.rules, retention=settings.retention
         )

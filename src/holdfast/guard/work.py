@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from datetime import timedelta
@@ -16,6 +17,8 @@ from holdfast.engine import (
     Operation,
     Outcome,
     Pauses,
+    QuotaScope,
+    QuotaUnit,
     Request,
     RequestDetails,
     Ring,
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
     from holdfast.db import Transaction
     from holdfast.engine import Fault, Slot
-    from holdfast.engine.store import Completion, Job, Refusal, SqlStore
+    from holdfast.engine.store import Completion, Job, Refusal, SqlStore, WorkQuota
     from holdfast.engine.task import Indexer, Task
     from holdfast.guard.function import GuardedFunction
     from holdfast.guard.guard import Guard
@@ -158,6 +161,30 @@ class Work:
         if admission.accepted and admission.job is not None:
             self._answer_calls(self.job(admission.job))
         return admission
+
+    def set_quota(
+        self, per_day: float | None, *, unit: QuotaUnit | str = "jobs", scope: QuotaScope | str = "work"
+    ) -> None:
+        """Limit what this work may do on a day (UTC); None removes the limit.
+
+        `unit` is `jobs`, `tokens` or `price`; tokens and price are those that runs report with `run.spent`. `scope` is
+        the whole `work`, or each `key`, `requester` or `project`. A request beyond is refused with 429.
+
+        Example:
+            cards.set_quota(5, scope="project")  # five generations per project and day
+        """
+        if per_day is not None and not (per_day > 0 and math.isfinite(per_day)):
+            raise BadRequest("work_quota_not_positive", per_day=per_day)
+        try:
+            chosen = QuotaScope(scope), QuotaUnit(unit)
+        except ValueError as error:
+            known = ", ".join((*QuotaScope, *QuotaUnit))
+            raise BadRequest("work_quota_unknown", scope=scope, unit=unit, known=known) from error
+        self._guard.store.set_work_quota(self.name, *chosen, per_day)
+
+    def quotas(self) -> list[WorkQuota]:
+        """Return the quotas of this work."""
+        return self._guard.store.work_quotas(self.name)
 
     def retry(self, key: str, *, requester: str = "") -> Admission:
         """Repeat work that failed or was cancelled, with the arguments of the newest job of the key."""

@@ -51,6 +51,7 @@ from holdfast.engine.store.transitions import (
     require_held,
     write_payload,
 )
+from holdfast.engine.store.work_quotas import Spending, WorkQuota, estimate_from_last_runs
 
 __all__ = [
     "ACTIVE_JOB_STATES",
@@ -72,10 +73,13 @@ __all__ = [
     "Refusal",
     "Release",
     "SlotMetrics",
+    "Spending",
     "SqlStore",
+    "WorkQuota",
     "add_increments",
     "count_cancellable_jobs",
     "count_retryable_owners",
+    "estimate_from_last_runs",
     "event_from_row",
     "event_marks",
     "events",

@@ -32,6 +32,7 @@ from holdfast.engine.store.job_details import OPEN_DETAILS
 from holdfast.engine.store.rows import OwnerRow, pauses_from_rows, quota_from_row, slot_from_row
 from holdfast.engine.store.tables import LOWEST_PRIORITY
 from holdfast.engine.store.transitions import Snapshot, StoreBase, record_events, record_refusals
+from holdfast.engine.store.work_quotas import refuse_beyond_work_quotas
 from holdfast.errors import BadRequest
 from holdfast.tracing import NO_TRACER
 from holdfast.wellformed import FlawKind, find_text_flaw
@@ -201,6 +202,14 @@ class AdmissionStore(StoreBase):
                     case
                     for case in cases.values()
                     if case.accepted and case.request.operation in BUILD_OPERATIONS and case.request.uses_quota
+                ],
+            )
+            refuse_beyond_work_quotas(
+                tx,
+                [
+                    case
+                    for case in cases.values()
+                    if case.accepted and case.request.operation in BUILD_OPERATIONS and case.request.details is not None
                 ],
             )
         changes = self._accept(tx, [case for case in cases.values() if case.accepted], snapshot)

@@ -21,6 +21,7 @@ from holdfast.engine.store.rows import (
     refusal_from_row,
     slot_from_joined_row,
 )
+from holdfast.engine.store.work_quotas import WorkQuotaStore
 from holdfast.errors import UnknownJob, UnknownOwner, UnknownSlot
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store.base import Job, LoggedEvent, Refusal
 
 
-class SqlStore(JobDetailStore, AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceStore):
+class SqlStore(WorkQuotaStore, JobDetailStore, AdoptionStore, QueueControlStore, QueueQueryStore, MaintenanceStore):
     """All verbs and reads. See `Store` for the contract with workers and reconcilers.
 
     Example:
