@@ -28,7 +28,9 @@ def pool(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def stage(pool: str, valkey: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    made = Stage(valkey.url, valkey.url.replace("/0", "/1"), tmp_path_factory.mktemp(pool), pool=pool)
+    folder = tmp_path_factory.mktemp(pool)
+    database = f"sqlite:///{folder}/guard.db"
+    made = Stage(valkey.url, valkey.url.replace("/0", "/1"), folder, database=database, pool=pool)
     try:
         yield made
     finally:

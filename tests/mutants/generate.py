@@ -63,7 +63,7 @@ SERVER_GUARDS = {
     "holdfast.indexes.postgres": {"_create_index", "tend"},
     "holdfast.guard.celery.request": {
         "maybe_expire", "terminate", "on_failure", "on_timeout", "_is_repeated", "_fail_overdue", "revoke",
-        "cancel_revoked",
+        "revoked", "_announce_revoked",
     },
     "holdfast.celery.scheduler": {"room", "carry", "_connect", "_declare", "_disconnect", "_close"},
     "holdfast.celery.worker": {

@@ -163,7 +163,9 @@ class CallStore:
     def take_due(self) -> list[Call]:
         """Return calls whose message for the answer was lost or never sent, marked as sent."""
         again = micros(self._guard.settings.rules.ring_again)
-        rows = self._write(sql.SEND_DUE_CALLS, base=self._work, again=again, limit=BATCH_SIZE)
+        rows = self._write_if_any(
+            sql.SELECT_DUE_CALL, sql.SEND_DUE_CALLS, base=self._work, again=again, limit=BATCH_SIZE
+        )
         return [_call_from_row(row) for row in rows]
 
     def claim_answer(self, call: Call) -> bool:
@@ -203,8 +205,12 @@ class CallStore:
     def sweep(self) -> None:
         """Delete old calls that were answered, and old results that no call can get."""
         keep = micros(self._guard.settings.retention)
-        self._write(sql.SWEEP_CALLS, keep=keep, limit=SWEEP_SIZE)
-        self._write(sql.SWEEP_RESULTS, keep=keep, limit=SWEEP_SIZE)
+        self._write_if_any(sql.SELECT_OLD_CALLS, sql.SWEEP_CALLS, keep=keep, limit=SWEEP_SIZE)
+        self._write_if_any(sql.SELECT_OLD_RESULTS, sql.SWEEP_RESULTS, keep=keep, limit=SWEEP_SIZE)
+
+    def _write_if_any(self, wanted: Any, statement: Any, **params: Any) -> list[Any]:
+        """Write only if there is something to write: a pass of the reconciler usually finds nothing."""
+        return self._write(statement, **params) if self._guard.store.database.read(wanted, **params) else []
 
     def _write(self, statement: Any, **params: Any) -> list[Any]:
         return self._guard.store.database.write(lambda tx: tx.run(statement, **params), durable=True)

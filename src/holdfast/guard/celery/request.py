@@ -14,6 +14,7 @@ from celery.utils.functional import maybe_list
 from celery.worker.control import control_command
 from celery.worker.control import revoke as revoke_in_celery
 from celery.worker.request import Request
+from celery.worker.state import task_ready
 
 from holdfast.engine import Fault
 from holdfast.guard.celery.encoding import encode_exception
@@ -41,6 +42,26 @@ class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
             return False
         expired: bool | None = super().maybe_expire()
         return expired
+
+    def revoked(self) -> bool:
+        """Do not discard the message for a call whose answer is known: it stores REVOKED and calls the errbacks."""
+        if not self._already_revoked and self.task.has_answer(self.call_id):
+            return False
+        revoked: bool = super().revoked()
+        return revoked
+
+    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
+        """Cancel the job. Celery would store REVOKED now, call no errbacks and leave the canvas waiting for ever."""
+        if self.task.calls.find(self.call_id) is None:
+            super()._announce_revoked(reason, terminated, signum, expired)
+            return
+        task_ready(self)
+        self.acknowledge()
+        self._already_revoked = True
+        self.task.cancel_call(self.call_id)
+        signals.task_revoked.send(
+            self.task, request=self._context, terminated=terminated, signum=signum, expired=expired
+        )
 
     def terminate(self, pool: Any, signal: Any = None) -> None:
         """Cancel the job, then end the process that runs it. Other pools have none: the run ends at its checkpoint."""
@@ -86,15 +107,6 @@ def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None
         for task in _guarded_tasks(state.app):
             task.cancel_call(one)
     return revoke_in_celery(state, task_id, terminate=terminate, signal=signal, **options)
-
-
-@signals.task_revoked.connect  # type: ignore[untyped-decorator]
-def cancel_revoked(sender: Any, request: Any, **_: Any) -> None:
-    """Cancel the job of a message that Celery discarded as revoked or expired, and has answered with REVOKED."""
-    if isinstance(sender, GuardedTask):
-        call = make_call_id(request.id, vars(request))
-        sender.calls.mark_answered(call)
-        sender.cancel_call(call)
 
 
 def _guarded_tasks(app: Celery) -> list[GuardedTask]:

@@ -70,23 +70,23 @@ _due = (
     .order_by(calls.c.due_at)
     .limit(LIMIT)
 )
+SELECT_DUE_CALL = _due
 SEND_DUE_CALLS = update(calls).values(sent_at=NOW).where(calls.c.id.in_(_due)).returning(*CALL_COLUMNS)
 CLAIM_ANSWER = (
     update(calls).values(until=NOW + int_param("lease")).where(_is_this_call, _unanswered, _free).returning(calls.c.id)
 )
 MARK_ANSWERED = update(calls).values(answered_at=NOW, until=None).where(_is_this_call, _unanswered)
 _old = NOW - int_param("keep")
-SWEEP_CALLS = delete(calls).where(
-    calls.c.id.in_(
-        select(calls.c.id)
-        .where(
-            calls.c.created_at <= _old,
-            or_(calls.c.answered_at.is_not(None), calls.c.wanted == 0),
-            ~exists().where(jobs.c.id == calls.c.job, jobs.c.outcome.is_(None)),
-        )
-        .limit(LIMIT)
+SELECT_OLD_CALLS = (
+    select(calls.c.id)
+    .where(
+        calls.c.created_at <= _old,
+        or_(calls.c.answered_at.is_not(None), calls.c.wanted == 0),
+        ~exists().where(jobs.c.id == calls.c.job, jobs.c.outcome.is_(None)),
     )
+    .limit(LIMIT)
 )
+SWEEP_CALLS = delete(calls).where(calls.c.id.in_(SELECT_OLD_CALLS))
 
 _save = upsert(results).values(
     created_at=NOW,
@@ -118,10 +118,9 @@ _has_newer = exists().where(
     _newer.c.created_at > results.c.created_at,
 )
 # The newest value of a key stays: calls for work that is done get it.
-SWEEP_RESULTS = delete(results).where(
-    results.c.job.in_(
-        select(results.c.job)
-        .where(results.c.created_at <= _old, or_(results.c.kind == text_literal(ResultKind.ERROR), _has_newer))
-        .limit(LIMIT)
-    )
+SELECT_OLD_RESULTS = (
+    select(results.c.job)
+    .where(results.c.created_at <= _old, or_(results.c.kind == text_literal(ResultKind.ERROR), _has_newer))
+    .limit(LIMIT)
 )
+SWEEP_RESULTS = delete(results).where(results.c.job.in_(SELECT_OLD_RESULTS))

@@ -237,12 +237,15 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         """Return whether the job of a call has not ended."""
         return call.job is not None and self.work.is_active(call.job)
 
+    def has_answer(self, call_id: str) -> bool:
+        """Return whether a call is known and its job has ended."""
+        call = self.calls.find(call_id)
+        return call is not None and not self.is_active(call)
+
     def has_begun(self, call_id: str) -> bool:
         """Return whether a call is known and its job was claimed or has ended."""
         call = self.calls.find(call_id)
-        if call is None or call.job is None:
-            return call is not None
-        return not self.is_active(call) or self.work.status(call.key).attempt > 0
+        return call is not None and (not self.is_active(call) or self.work.status(call.key).attempt > 0)
 
     @property
     def _call_id(self) -> str:
