@@ -45,7 +45,7 @@ print(json.dumps({
     "Holdfast(server)": raised(lambda: door(nobody)),
     "holdfast.mcp": raised(lambda: importlib.import_module("holdfast.mcp")),
     "holdfast.guard": raised(lambda: importlib.import_module("holdfast.guard")),
-    "holdfast.guard.celery": raised(lambda: importlib.import_module("holdfast.guard.celery")),
+    "holdfast.guard.celery": raised(lambda: importlib.import_module("holdfast.guard.celery").guarded),
     "ls": command("ls"),
     "ls at": command("--at", nobody, "ls"),
     "serve": command("serve", "--port", "0"),

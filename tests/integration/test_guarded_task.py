@@ -583,6 +583,18 @@ def test_a_revoked_joined_call_leaves_the_run_alone(app: Celery, guard: Guard) -
     assert result.get() == "doc"
 
 
+def test_a_revoked_call_for_finished_work_is_revoked_unless_it_was_answered(app: Celery, index: GuardedTask) -> None:
+    index.delay("doc")
+    execute_all(app)
+    answered = index.delay("doc")
+    execute_all(app)
+    late = index.delay("doc")
+    for result in (answered, late):
+        result.revoke()
+    execute_all(app)
+    assert (answered.state, late.state) == (states.SUCCESS, states.REVOKED)
+
+
 def test_cancelled_work_that_waits_is_revoked(app: Celery, guard: Guard, index: GuardedTask) -> None:
     result = index.delay("doc")
     guard.works["index"].cancel("doc")

@@ -156,8 +156,8 @@ class CallStore:
         rows = self._write(sql.RELEASE_CALLS, base=self._work, owner=job.owner, job=job.id)
         return [_call_from_row(row) for row in rows]
 
-    def revoke_joined(self, call: Call) -> list[Call]:
-        """End a call that waits for the job of another call. The caller must send its message."""
+    def revoke(self, call: Call) -> list[Call]:
+        """End a call that runs no job, unless it was answered. The caller must send its message."""
         return [_call_from_row(row) for row in self._write(sql.REVOKE_CALL, call=call.id)]
 
     def take_due(self) -> list[Call]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from celery.result import AsyncResult
+from holdfast.extras import importing_extra
+
+with importing_extra("celery"):
+    from celery.result import AsyncResult
 
 if TYPE_CHECKING:
     from holdfast.guard.answers import Admission

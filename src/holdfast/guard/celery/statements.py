@@ -55,7 +55,7 @@ RELEASE_CALLS = (
 REVOKE_CALL = (
     update(calls)
     .values(verdict=text_literal(CallVerdict.REVOKED), due_at=NOW, sent_at=NOW)
-    .where(_is_this_call, _unanswered, calls.c.verdict == text_literal(CallVerdict.JOINED))
+    .where(_is_this_call, _unanswered)
     .returning(*CALL_COLUMNS)
 )
 _due = (

@@ -6,12 +6,15 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from celery import Task
-from celery._state import _task_stack
-from celery.app.task import get_actual_ignore_result
-from celery.exceptions import Retry
-from celery.utils import uuid
-from kombu.exceptions import OperationalError
+from holdfast.extras import importing_extra
+
+with importing_extra("celery"):
+    from celery import Task
+    from celery._state import _task_stack
+    from celery.app.task import get_actual_ignore_result
+    from celery.exceptions import Retry
+    from celery.utils import uuid
+    from kombu.exceptions import OperationalError
 
 from holdfast.guard.celery.calls import Admitted, Call, CallStore, NewCall
 from holdfast.guard.celery.delivery import Delivery, Replacement
@@ -201,7 +204,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         if call.runs_job:
             self.work.cancel(call.key, job=call.job)
             return
-        for one in self.calls.revoke_joined(call):
+        for one in self.calls.revoke(call):
             self.send_answer(one)
 
     def retry(self, *args: Any, **options: Any) -> Any:
