@@ -320,6 +320,33 @@ def test_work_that_is_a_task_is_not_admitted_without_its_arguments(guard: Guard,
     assert guard.works["index"].history("doc") == []
 
 
+def test_an_operator_retries_a_task_with_its_arguments(app: Celery, guard: Guard) -> None:
+    runs: list[tuple[int, str]] = []
+
+    @guarded(app, guard, key="document", name="shop.retried")
+    def retried(run: Run, document: int, colour: str) -> str:
+        runs.append((document, colour))
+        if len(runs) == 1:
+            raise Permanent("broken")
+        return colour
+
+    first = retried.apply_async((7,), {"colour": "red"}, queue="fast", countdown=0)
+    assert execute(app, take(app, "fast")) == states.FAILURE
+    again = retried.work.retry("7", requester="operator")
+    assert again.accepted
+    assert again.job != first.id
+    assert execute(app, take(app, "fast")) == states.SUCCESS
+    assert runs == [(7, "red"), (7, "red")]
+    assert [job.requester for job in retried.work.history("7")] == ["operator", ""]
+    assert retried.work.retry("8").http_status == 404
+
+
+def test_a_retry_without_stored_arguments_is_refused(guard: Guard, index: GuardedTask) -> None:
+    guard.store.admit([index.work.make_request("9")])  # as adopted rows: there is a job, and no call of the task
+    with pytest.raises(BadRequest, match="no longer stored"):
+        index.work.retry("9")
+
+
 def test_work_without_a_task_is_not_sent_by_the_reconciler(guard: Guard) -> None:
     work = guard.work("bare")
     work.admit("doc")

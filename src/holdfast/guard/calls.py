@@ -15,29 +15,38 @@ if TYPE_CHECKING:
     from holdfast.guard.run import Run
 
 
-def make_key_function(function: Callable[..., Any], key: str | Callable[..., str] | None) -> Callable[..., str]:
-    """Return a function that finds the key in the arguments of a call; None is the first parameter after the run."""
+def make_key_function(
+    function: Callable[..., Any], key: str | Callable[..., str] | None, passed: int = 1
+) -> Callable[..., str]:
+    """Return a function that finds the key in the arguments of a call; None is the first parameter of the caller.
+
+    The guard passes the first `passed` parameters itself: the run, and with Celery's `bind` the task before it.
+    """
     if callable(key):
         return key
-    signature = inspect.signature(function)
-    first, *others = signature.parameters.values()
-    names = [one.name for one in others]
-    name = key if key is not None else next(iter(names), "")
-    if name not in names:
-        raise BadSettings("key_parameter_missing", function=function.__name__, parameter=name, first=first.name)
-    plain = signature.replace(parameters=others)
+    plain = drop_parameters(function, passed)
+    name = key if key is not None else next(iter(plain.parameters), "")
+    if name not in plain.parameters:
+        own = [*inspect.signature(function).parameters][:passed]
+        raise BadSettings("key_parameter_missing", function=function.__name__, parameter=name, first=own[-1])
 
     def key_of(*args: Any, **kwargs: Any) -> str:
         try:
             bound = plain.bind(*args, **kwargs)
-            bound.apply_defaults()
-            return str(bound.arguments[name])
-        except (TypeError, KeyError) as error:
+        except TypeError as error:
             raise BadRequest(
                 "key_argument_missing", function=function.__name__, parameter=name, detail=error
             ) from error
+        bound.apply_defaults()
+        return str(bound.arguments[name])
 
     return key_of
+
+
+def drop_parameters(function: Callable[..., Any], passed: int) -> inspect.Signature:
+    """Return the signature without the first parameters, which the guard passes."""
+    signature = inspect.signature(function)
+    return signature.replace(parameters=list(signature.parameters.values())[passed:])
 
 
 def write_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -85,9 +85,10 @@ class Work:
     ) -> None:
         self.name = name
         self.operation = operation
-        # The Celery integration sets these: send the message of a job again, answer the calls of an ended job, and send
-        # answers again that were lost.
+        # The Celery integration sets these: send the message of a job again, call the task again with the arguments of
+        # a job, answer the calls of an ended job, and send answers again that were lost.
         self.resend: Callable[[Job], None] | None = None
+        self.repeat: Callable[[Job, RequestOptions], Admission] | None = None
         self.answer_calls: Callable[[Job], None] | None = None
         self.send_due_answers: Callable[[], None] | None = None
         self._guard = guard
@@ -188,9 +189,14 @@ class Work:
 
     def retry(self, key: str, *, requester: str = "") -> Admission:
         """Repeat work that failed or was cancelled, with the arguments of the newest job of the key."""
+        options: RequestOptions = {"operation": Operation.RETRY, "requester": requester}
         newest = next(iter(self.history(key, 1)), None)
-        payload = newest.payload if newest is not None else None
-        admission = self.admit(key, operation=Operation.RETRY, requester=requester, payload=payload)
+        if newest is None:  # the store explains that nothing was ever requested
+            return Admission.from_result(key, self._guard.store.admit([self.make_request(key, **options)])[0])
+        if self.repeat is not None:
+            return self.repeat(newest, options)
+        options["payload"] = newest.payload
+        admission = self.admit(key, **options)
         if admission.accepted and admission.job is not None and self.resend is not None:
             self.mark_sent(key)
             self.resend(self.job(admission.job))

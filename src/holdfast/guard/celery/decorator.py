@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import Operation
 from holdfast.errors import (
-    BadRequest,
-    BadSettings,
     GuardedRequestRejected,
     GuardedWorkCancelled,
     GuardedWorkSuperseded,
 )
 from holdfast.extras import importing_extra
+from holdfast.guard.calls import drop_parameters, make_key_function
 
 with importing_extra("celery"):
     from celery import Task
@@ -59,19 +58,20 @@ def guarded(
     def decorate(function: Callable[..., Any]) -> GuardedTask:
         full = name or f"{function.__module__}.{function.__name__}"
         work = guard.work(full, operation=operation, on_finished=on_finished)
-        plain = _plain_signature(function, bind=bind)
+        passed = 2 if bind else 1  # parameters that the guard passes
         settings = {"acks_late": True, "reject_on_worker_lost": True, "typing": False, **options}
         settings["throws"] = (*settings.get("throws", ()), *EXPECTED)
         made = _make_base(base or app.Task, {one: settings.pop(one) for one in HANDLERS if one in settings})
         # Not shared with other apps of the process: they would register the task without its guard.
         task: GuardedTask = app.task(bind=True, base=made, name=full, shared=False, **settings)(
-            _make_body(function, plain, bind=bind)
+            _make_body(function, drop_parameters(function, passed), bind=bind)
         )
         task.work = work
         task.calls = CallStore(guard, full)
-        task.key_of = key if callable(key) else _key_from_parameter(function, plain, key)
+        task.key_of = make_key_function(function, key, passed)
         task.requires_result = requires_result
-        work.resend, work.answer_calls, work.send_due_answers = task.resend, task.answer_calls, task.send_due_answers
+        work.resend, work.repeat = task.resend, task.repeat
+        work.answer_calls, work.send_due_answers = task.answer_calls, task.send_due_answers
         return task
 
     return decorate
@@ -95,29 +95,3 @@ def _make_body(function: Callable[..., Any], plain: inspect.Signature, *, bind: 
     first = inspect.Parameter("task", inspect.Parameter.POSITIONAL_ONLY)
     body.__signature__ = plain.replace(parameters=[first, *plain.parameters.values()])  # type: ignore[attr-defined]
     return body
-
-
-def _plain_signature(function: Callable[..., Any], *, bind: bool) -> inspect.Signature:
-    """Return the signature without the parameters that the guard passes."""
-    signature = inspect.signature(function)
-    own = list(signature.parameters.values())[2 if bind else 1 :]
-    return signature.replace(parameters=own)
-
-
-def _key_from_parameter(function: Callable[..., Any], plain: inspect.Signature, name: str) -> Callable[..., str]:
-    """Return a function that finds the value of one parameter in the arguments of a call."""
-    if name not in plain.parameters:
-        last = [one for one in inspect.signature(function).parameters if one not in plain.parameters][-1]
-        raise BadSettings("key_parameter_missing", function=function.__name__, parameter=name, first=last)
-
-    def key_of(*args: Any, **kwargs: Any) -> str:
-        try:
-            bound = plain.bind(*args, **kwargs)
-        except TypeError as error:
-            raise BadRequest(
-                "key_argument_missing", function=function.__name__, parameter=name, detail=error
-            ) from error
-        bound.apply_defaults()
-        return str(bound.arguments[name])
-
-    return key_of

@@ -16,6 +16,7 @@ with importing_extra("celery"):
     from celery.utils import uuid
     from kombu.exceptions import OperationalError
 
+from holdfast.errors import BadRequest
 from holdfast.guard.celery.calls import Admitted, Call, CallStore, NewCall
 from holdfast.guard.celery.delivery import Delivery, Replacement
 from holdfast.guard.celery.message import HEADER, TRIES_HEADER, Message, make_call_id
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from celery.app.task import Context
 
     from holdfast.engine.store import Job
+    from holdfast.guard.answers import Admission
     from holdfast.guard.run import Run
     from holdfast.guard.work import Work
 
@@ -35,6 +37,9 @@ log = logging.getLogger("holdfast")
 
 ADMISSION_OPTIONS = frozenset({"operation", "fingerprint", "requester", "cost", "cause", "project", "callback"})
 GUARD_PRIORITIES = range(10)
+REPEATED_OPTIONS = frozenset(
+    {"queue", "exchange", "routing_key", "ignore_result", "soft_time_limit", "time_limit", "serializer", "compression"}
+)  # a repeated call keeps these, but neither the time nor the canvas of the first one
 
 
 class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
@@ -182,6 +187,16 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         due = Message.decode(self.app, call.message).due_at(self.app)
         if due is None or due <= self.app.now():
             self.send(call)
+
+    def repeat(self, job: Job, options: Mapping[str, Any]) -> Admission:
+        """Call the task again with the arguments of a job. The new call has an id of its own, and continues nothing."""
+        call = self.calls.find(job.id)
+        if call is None:  # the history is longer than the calls are kept
+            raise BadRequest("call_forgotten", task=self.name, job=job.id)
+        message = Message.decode(self.app, call.message)
+        kept = {name: message.options[name] for name in REPEATED_OPTIONS & message.options.keys()}
+        admission: Admission = self.apply_async(message.args, message.kwargs, **kept, **options).admission
+        return admission
 
     def answer_calls(self, job: Job) -> None:
         """Send the messages of all calls that wait for an ended job, except the one that is executed here."""
