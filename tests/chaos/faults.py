@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from tests.chaos.clocks import find_library
 from tests.chaos.disks import can_mount
+from tests.chaos.older_version import start_older_worker
 from tests.chaos.processes import Role, ended, send
 from tests.chaos.server_faults import SERVER_FAULTS
 from tests.chaos.system import LEASE_SECONDS
@@ -127,6 +128,7 @@ def _pause_pid(pid: int) -> bool:
 
 
 FAULTS |= SERVER_FAULTS
+FAULTS["older_version"] = lambda system, chance: await_fact(lambda: start_older_worker(system, chance), 2 * PATIENCE)
 FAULTS |= {
     "kill_web": _restarted(Role.kill, "web", "serve"),
     "kill_worker": _restarted(Role.kill, "worker"),
@@ -216,14 +218,14 @@ def database_disk_full(system: System, chance: random.Random) -> bool:
 @fault("kill_program")
 def kill_program(system: System, chance: random.Random) -> bool:
     """Kill a program of a user that uses the library."""
-    return await_fact(lambda: any(_kill_pid(pid) for pid in system.programs.values()))
+    return await_fact(lambda: bool(system.library_pid) and _kill_pid(system.library_pid))
 
 
 @fault("clock_jump")
 def clock_jump(system: System, chance: random.Random) -> bool:
-    """Set the clock of some processes forward or back, and right again after a moment."""
+    """Set the clock of a process forward or back, and right again after a moment."""
     system.clock.jump(chance.choice((-1, 1)) * system.largest_jump)
-    fired = await_fact(lambda: any(abs(role.clock_error()) > system.largest_jump / 2 for role in system.roles))
+    fired = await_fact(lambda: abs(system.clock_error()) > system.largest_jump / 2)
     time.sleep(chance.uniform(*SHORT_OUTAGE))
     system.clock.jump(0)
     return fired
@@ -254,7 +256,7 @@ ANYWHERE = (
     "kill_web", "kill_with_children", "kill_child", "terminate_web", "terminate_child", "pause_web", "pause_child",
     "provider_down", "provider_slow", "provider_429", "provider_500", "provider_garbage", "provider_short",
     "provider_dimension", "webhook_dead", "webhook_refuses", "database_disk_full", "clock_jump",
-    "kill_program",
+    "kill_program", "older_version",
 )  # fmt: skip
 ROLES = (
     "kill_worker", "kill_reconciler", "terminate_worker", "terminate_reconciler", "pause_worker", "pause_reconciler",

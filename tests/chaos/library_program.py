@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 from holdfast import File, Holdfast
@@ -46,7 +47,7 @@ def main(where: str) -> None:
             except HoldfastError as error:
                 outcome = "unknown" if error.code in (COMMIT_UNKNOWN, "internal_error") else "fail"
                 told = {"outcome": outcome, "code": error.code}
-            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.write(json.dumps(told | {"now": time.time()}) + "\n")
             sys.stdout.flush()
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,7 @@ class LibraryClient(ProgramClient):
             self.close_program()
             return Answer(outcome="unknown", code="killed")
         told = json.loads(line)
+        self._system.library_clock_error = told["now"] - time.time()
         return Answer(outcome=told["outcome"], code=told.get("code", ""), content=told.get("content"))
 
     def _running(self) -> subprocess.Popen[str]:
@@ -109,9 +111,9 @@ class LibraryClient(ProgramClient):
                     stderr=errors,
                     text=True,
                     cwd=ROOT,
-                    env=self._system.program_environment,
+                    env=self._system.program_environment | self._system.clock.environment,
                 )
-            self._system.programs[self.name] = self._process.pid
+            self._system.library_pid = self._process.pid
         return self._process
 
     def close_program(self) -> None:

@@ -59,8 +59,9 @@ class System(ABC):
         self.receiver = Receiver(before=self._record_message)
         self.disk = Disk(folder / "disk", DISK_MEGABYTES)  # with the database
         self.tree = folder / "tree"  # the folder that a client syncs
-        self.programs: dict[str, int] = {}  # processes of clients
-        self.clock = Clock(folder / "clock")  # of some of the processes
+        self.library_pid = 0  # of the program of a user that uses the library
+        self.library_clock_error = 0.0  # seconds, when it last answered
+        self.clock = Clock(folder / "clock")  # of that program, and of the role `clocked`
         self._held = ExitStack()
         self._secret = ""
         self.arrived: set[str] = set()  # events about which a valid webhook message has arrived
@@ -151,6 +152,11 @@ class System(ABC):
 
     def of_kind(self, *kinds: str) -> list[Role]:
         return [role for role in self.roles if role.kind in kinds]
+
+    def clock_error(self) -> float:
+        """Return how far the clock of the processes with an own clock is from the true time, in seconds."""
+        errors = [self.library_clock_error, *(role.clock_error() for role in self.of_kind("clocked"))]
+        return max(errors, key=abs)
 
     @property
     def webs(self) -> list[Role]:
