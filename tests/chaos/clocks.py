@@ -5,13 +5,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where libfaketime creates its objects
+
 
 class Clock:
     """The wall clock of all processes that start with `environment`. Their monotonic clocks stay as they are."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self.users: set[int] = set()  # the processes that were started with this clock
         self.jump(0)
+
+    def close(self) -> None:
+        """Remove what killed processes have left in shared memory."""
+        for pid in self.users:
+            for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
+                (SHARED_MEMORY / name).unlink(missing_ok=True)
 
     def jump(self, seconds: int) -> None:
         """Set the clock so many seconds away from the true time. Processes notice within a second."""

@@ -116,7 +116,8 @@ def _kill_pid(pid: int) -> bool:
 
 
 def _terminate_pid(pid: int) -> bool:
-    return send(pid, signal.SIGTERM) and ended(pid, PATIENCE)
+    # A worker ends at its next checkpoint, after a request to a bucket that does not answer.
+    return send(pid, signal.SIGTERM) and ended(pid, 3 * PATIENCE)
 
 
 def _pause_pid(pid: int) -> bool:

@@ -114,6 +114,7 @@ class LibraryClient(ProgramClient):
                     env=self._system.program_environment | self._system.clock.environment,
                 )
             self._system.library_pid = self._process.pid
+            self._system.clock.users.add(self._process.pid)
         return self._process
 
     def close_program(self) -> None:

@@ -128,6 +128,7 @@ class System(ABC):
     def __enter__(self) -> Self:
         self.tree.mkdir()
         with self._held as held:
+            held.callback(self.clock.close)
             for part in (self.disk, self.provider, self.receiver):
                 held.enter_context(part)
             self._start_servers()
@@ -148,6 +149,8 @@ class System(ABC):
         self.roles.append(role)
         self._held.callback(role.kill_all)
         role.start()
+        if role.kind == "clocked":
+            self.clock.users.add(role.pid)
         return role
 
     def of_kind(self, *kinds: str) -> list[Role]:
