@@ -21,7 +21,7 @@ from tests.support.servers import HOST, Child, free_port, log_tail
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.05
 

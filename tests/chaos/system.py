@@ -41,7 +41,7 @@ QUICK = {
 }
 WORKERS = 3
 DISK_MEGABYTES = 1024
-CALM_TIMEOUT = 60.0
+CALM_TIMEOUT = 120.0
 SMALL_CHUNKS = {"chunk_size": 64, "chunk_overlap": 0}
 BASE_INDEXES = {"sea": ["vector", "fulltext"], "deep": ["vector", "fulltext", "graph", "questions"]}
 WEBHOOK_TYPES = ["job.*", "document.deleted", "document.removed"]
