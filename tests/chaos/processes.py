@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
+RESTART_SECONDS = 0.5
 POLL_SECONDS = 0.05
 
 
@@ -68,9 +69,16 @@ class Role:
         self._child = Child(self._command, log=self.log, cwd=ROOT, env=self._environment)
 
     def await_ready(self) -> None:
+        """Wait until the process is ready. If it ends, for example without a database, start it again.
+
+        That is what a service manager does.
+        """
         deadline = time.monotonic() + START_SECONDS
         while not self.ready:
-            assert self.alive, f"{self.name} ended; its log:\n{log_tail(self.log)}"
+            if not self.alive:
+                self.kill()
+                time.sleep(RESTART_SECONDS)
+                self.start()
             assert time.monotonic() < deadline, f"{self.name} is not ready; its log:\n{log_tail(self.log)}"
             time.sleep(POLL_SECONDS)
 
@@ -115,9 +123,6 @@ class Role:
     def revive(self) -> None:
         """Start the process again if it has ended, and wait until it is ready."""
         with self.lock:
-            if not self.alive:
-                self.kill()
-                self.start()
             self.await_ready()
 
     def children(self) -> list[int]:
