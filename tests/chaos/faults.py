@@ -60,7 +60,8 @@ def taken(roles: Sequence[Role], chance: random.Random) -> Iterator[Role | None]
                     if role.alive:
                         yield role
                         return
-                    role.start()  # it ended by itself, and is started again as a service manager does
+                    role.kill()  # it ended by itself, and is started again as a service manager does
+                    role.start()
                 finally:
                     role.lock.release()
         time.sleep(0.1)
