@@ -42,7 +42,7 @@ def _add_job_details(names: TableNames, dialect: Dialect) -> list[str]:
     return [statement for table in added for statement in list_table_statements(table, dialect)]
 
 
-UPGRADES: Mapping[str, Callable[[TableNames, Dialect], Sequence[str]]] = {"0030": _add_job_details}
+UPGRADES: Mapping[str, Callable[[TableNames, Dialect], Sequence[str]]] = {"0024": _add_job_details}
 
 COUNTERS = tuple(
     f"stale_write_rejected.{verb}" for verb in ("completed", "failed", "released", "forgotten", "extended", "guarded")

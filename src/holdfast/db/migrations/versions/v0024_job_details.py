@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0030"
+revision = "0024"
 down_revision = "0023"
 
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
