@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.engine.store.tables import schema_version
 from holdfast.metrics import METRICS, MetricType
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,4 +70,4 @@ def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_names_only_metrics_that_exist(page: Path) -> None:
     named = {one or other for one, other in MENTION.findall(page.read_text("utf-8"))}
-    assert named <= LABELS.keys() | FAMILIES
+    assert named <= LABELS.keys() | FAMILIES | {schema_version.name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -12,6 +13,7 @@ import pytest
 from holdfast.clock import Moment
 from holdfast.errors import BadRequest
 from holdfast.guard import Guard, Run, Work
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,12 +85,33 @@ def test_a_quota_of_tokens_or_money_counts_what_runs_have_spent(cards: Work, uni
     assert cards.admit("3").accepted
 
 
-def test_requests_at_the_same_time_cannot_exceed_a_quota(cards: Work) -> None:
-    cards.set_quota(5)
-    with ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(lambda n: cards.admit(str(n)), range(20)))
-    assert sum(answer.accepted for answer in answers) == 5
-    assert {answer.reason for answer in answers if not answer.accepted} == {"work_quota_exhausted"}
+def test_requests_at_the_same_time_cannot_exceed_a_quota(
+    guard: Guard, cards: Work, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request has passed the check and is not committed when the second one arrives."""
+    cards.set_quota(1)
+    elsewhere = Guard(database_url)  # requests of one guard are committed together
+    there = elsewhere.work("cards")
+    assert there.quotas()
+    checked, go_on = threading.Event(), threading.Event()
+    accept = guard.store._accept
+
+    def wait_and_accept(*args: Any) -> Any:
+        checked.set()
+        assert go_on.wait(PATIENCE_SECONDS)
+        return accept(*args)
+
+    monkeypatch.setattr(guard.store, "_accept", wait_and_accept)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cards.admit, "1")
+        assert checked.wait(PATIENCE_SECONDS)
+        second = pool.submit(there.admit, "2")
+        threading.Event().wait(0.5)  # the second request would be decided by now
+        go_on.set()
+        answers = [first.result(), second.result()]
+    assert [answer.accepted for answer in answers] == [True, False]
+    assert answers[1].reason == "work_quota_exhausted"
+    elsewhere.close()
 
 
 def test_a_request_that_joins_a_job_uses_no_quota(cards: Work) -> None:

@@ -68,4 +68,7 @@ def _deliver(guard: Guard, callbacks: Callbacks, callback: DueCallback) -> None:
     decision = decide_retry(result, callback.attempt, random.random())  # noqa: S311 - jitter
     again = decision.outcome is AttemptOutcome.RETRY
     guard.store.settle_callback(callback, delay=micros(decision.delay) if again else None, error=result.reason or None)
-    log.info("callback.%s job=%s status=%s reason=%s", decision.outcome, callback.job, result.status, result.reason)
+    log.info(
+        "callback.sent job=%s outcome=%s status=%s reason=%s",
+        callback.job, decision.outcome, result.status, result.reason,
+    )  # fmt: skip
