@@ -41,7 +41,7 @@ def pay_once(stage: Stage) -> tuple[bool, Rows]:
     stage.tell("the second worker receives the same task, and is told that the first still works on it")
     until(lambda: stage.result("handbook") == HANDBOOK, "the handbook is not indexed")
     stage.tell("the handbook is indexed")
-    until(lambda: stage.delivered(task) == stage.succeeded(task), "a delivery is still at work")
+    until(lambda: stage.delivered(task) == stage.ended(task), "a delivery is still at work")
     delivered, paid = stage.delivered(task), stage.paid("handbook")
     stage.tell(f"delivered {delivered} times; paid: {paid}")
     rows = [
@@ -70,7 +70,7 @@ def keep_the_new(stage: Stage) -> tuple[bool, Rows]:
     stage.tell(f"its lease ran out and the other worker has finished; a reader finds: {headline(NEW)}")
     stage.go_on(paused)
     stage.tell("the paused process goes on")
-    until(lambda: stage.succeeded(old) == 1, "the old work does not end")
+    until(lambda: stage.delivered(old) == stage.ended(old), "the old work does not end")
     results = stage.tasks.store.scan_iter("accident:result:policy:*")
     late = [key for key in results if headline(OLD) in written(stage, key)]
     seen = stage.result("policy")

@@ -159,6 +159,10 @@ class Stage:
         """Return how often a worker has finished this task without an error."""
         return self._told(f"[{task}] succeeded")
 
+    def ended(self, task: str) -> int:
+        """Return how many deliveries of this task have ended: with a result, discarded, or with an expected error."""
+        return sum(self._told(f"[{task}] {how}") for how in ("succeeded", "ignored", "raised expected"))
+
     def paid(self, document: str) -> int:
         """Return how many embeddings were paid for this document."""
         return len(self._receipts(document))
