@@ -36,6 +36,7 @@ BUSY_SECONDS = 90.0  # how long a fault waits for a process that another fault i
 PAUSE = LEASE_SECONDS * 1.5
 SHORT_OUTAGE = (0.5, 2.5)
 CALLS_SPOILT = 3
+TRIES = 3
 
 FAULTS: dict[str, Inject] = {}
 
@@ -105,9 +106,12 @@ def _child(how: Callable[[int], bool], *kinds: str) -> Inject:
 
     def inject(system: System, chance: random.Random) -> bool:
         with taken(system.of_kind(*kinds), chance) as role:
-            if role is None or not await_fact(lambda: bool(role.workers())):
-                return False
-            return how(chance.choice(role.workers()))
+            for _ in range(TRIES):  # a child may end by itself meanwhile
+                if role is None or not await_fact(lambda: bool(role.workers())):
+                    return False
+                if how(chance.choice(role.workers())):
+                    return True
+            return False
 
     return inject
 
