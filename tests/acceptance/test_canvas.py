@@ -166,7 +166,9 @@ class Stage:
             os.environ.pop(name, None)
 
 
-@pytest.fixture(scope="module", params=["valkey", pytest.param("rabbitmq", id="rabbitmq-postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(
+    scope="module", params=["valkey", pytest.param("rabbitmq", id="rabbitmq-postgres", marks=pytest.mark.postgres)]
+)
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     valkey: Valkey = request.getfixturevalue("valkey")
     backend = valkey.url.replace("/0", "/1")
