@@ -45,10 +45,15 @@ IGNORED: dict[str, Callable[[str], bool]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Leave out the log of hundreds of starts."""
+    caplog.set_level(logging.CRITICAL, "holdfast")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skip the tests where the recorder cannot be compiled; with CI=true that is an error."""
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
     try:
         compile_recorder(tmp_path_factory.mktemp("recorder"))
     except RecorderUnavailable as error:

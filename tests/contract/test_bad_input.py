@@ -358,7 +358,7 @@ def test_a_database_user_without_write_permission_gets_a_read_only_error(postgre
 
 
 # Writes until the disk is full, then checks that exactly the accepted requests are stored. Then frees space and
-# writes again. `room` is either a limit on the file size of the process, or a file system of 1 MB with a filler file.
+# writes again. `room` is either a limit on the file size of the process, or a small file system with a filler file.
 FILL = """
 import json, os, resource, sqlite3, subprocess, sys
 from pathlib import Path
@@ -372,7 +372,7 @@ from holdfast.engine.store.factory import open_store
 
 room, folder = sys.argv[1], Path(sys.argv[2])
 if room == "file system":
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, text=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, text=True)
     if mounted.returncode:
         print(json.dumps({"refused": mounted.stderr}))
         sys.exit()
@@ -388,9 +388,11 @@ def admit(name):
 
 
 if room == "file system":
-    (folder / "filler").write_bytes(bytes(400_000))
+    space = os.statvfs(folder)
+    (folder / "filler").write_bytes(bytes(space.f_bavail * space.f_frsize - 300_000))
 else:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, resource.RLIM_INFINITY))
+    largest = max(file.stat().st_size for file in folder.iterdir())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 200_000, resource.RLIM_INFINITY))
 accepted, errors = [], []
 while len(errors) < 3:
     try:

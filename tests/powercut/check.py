@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from unittest import mock
 
 from holdfast.documents.requests import Upload
+from holdfast.engine import liveness
 from holdfast.engine.executor import Executor
 from holdfast.engine.reconciler import Reconciler
 from holdfast.engine.states import Status
@@ -26,7 +28,7 @@ from tests.support.clock import FakeClock
 from tests.support.stores import open_test_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from holdfast.catalog import Base
@@ -126,6 +128,17 @@ class Recovered:
         self.store.close()
 
 
+@contextmanager
+def _restarted_machine() -> Iterator[None]:
+    """Let the machine have another boot id, as after a restart."""
+    try:
+        with mock.patch.object(liveness, "read_boot_id", return_value="after the cut"):
+            liveness._read_host_id.cache_clear()
+            yield
+    finally:
+        liveness._read_host_id.cache_clear()
+
+
 class Checker:
     """Compares a recovered product with the history, as it was at the position of the cut."""
 
@@ -139,7 +152,7 @@ class Checker:
         self._world.provider.calls = after
         messages = [one for one in self._history.messages if one.position <= cut]
         self._world.receiver.before = lambda message: messages.append(read_message(message, cut))
-        with mock.patch("holdfast.engine.liveness.read_boot_id", return_value="after the cut"):  # it starts again
+        with _restarted_machine():
             recovered = Recovered(home, self._world)
             try:
                 self._check_database(recovered)
