@@ -227,6 +227,8 @@ EDITS = {
     "holdfast.engine.queue": _methods,
     "holdfast.engine.admission": _admission,
     "holdfast.guard.work": _methods,
+    "holdfast.guard.deliveries": _methods,
+    "holdfast.guard.runs": _methods,
     "holdfast.guard.run": _methods,
     "holdfast.guard.guard": _methods,
     **{f"holdfast.guard.celery.{name}": _methods for name in CELERY_MODULES},

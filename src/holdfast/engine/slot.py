@@ -159,6 +159,23 @@ class Ticket(NamedTuple):
     built: int  # the generation that is served now
     waited_ms: int = 0  # in the queue, since it could be claimed
 
+    @classmethod
+    def of(cls, slot: Slot, *, source: int | None = None, waited_ms: int = 0) -> Ticket:
+        """Return the ticket of the present claim of a slot."""
+        return cls(
+            slot=slot.id,
+            owner=slot.owner_id,
+            key=slot.key,
+            job=slot.job,
+            generation=slot.wanted,
+            fence=slot.fence,
+            attempt=slot.attempts,
+            removing=slot.state is SlotState.DELETING,
+            source=source,
+            built=slot.built,
+            waited_ms=waited_ms,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:

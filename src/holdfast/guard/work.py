@@ -4,58 +4,48 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from holdfast.engine import (
     BUILD_OPERATIONS,
     DEFAULT_PRIORITY,
-    BuildResult,
     JobId,
     Operation,
     Outcome,
-    Pauses,
     QuotaScope,
     QuotaUnit,
     Request,
     RequestDetails,
-    Ring,
     SlotSpec,
     SlotState,
     Status,
     Ticket,
 )
-from holdfast.engine.executor import Executor
-from holdfast.engine.liveness import make_holder_name
 from holdfast.engine.store import Failure
-from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner, UnknownSlot, WorkError
+from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner
 from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus
-from holdfast.guard.reports import Report
-from holdfast.guard.run import Run
-from holdfast.llm import categorise
+from holdfast.guard.deliveries import Deliveries
+from holdfast.guard.runs import DeliveryRunner, WaitingRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
 
     from sqlalchemy import Connection
 
     from holdfast.db import Transaction
-    from holdfast.engine import Fault, Slot
-    from holdfast.engine.store import Completion, Job, Refusal, SqlStore, WorkQuota
-    from holdfast.engine.task import Indexer, Task
+    from holdfast.engine import Fault
+    from holdfast.engine.store import Job, Refusal, WorkQuota
     from holdfast.guard.function import GuardedFunction
     from holdfast.guard.guard import Guard
-
-    SaveResult = Callable[[Connection, Run, Any], None]
+    from holdfast.guard.run import Run
+    from holdfast.guard.runs import SaveResult
 
 log = logging.getLogger("holdfast")
 
 NOTIFY_GRACE = timedelta(seconds=10)  # the worker reports the end of a job itself within this time
 NOTIFY_BATCH_SIZE = 100  # jobs reported in one pass
-WORK_OUTCOMES = frozenset({Outcome.SUCCESS, Outcome.DEGRADED, Outcome.FAILED})  # outcomes that the work itself produces
 
 
 class RequestOptions(TypedDict, total=False):
@@ -94,6 +84,7 @@ class Work:
         self._guard = guard
         self._on_finished = on_finished
         self._key = key
+        self._deliveries = Deliveries(guard, name)
 
     def admit(self, key: str, **options: Unpack[RequestOptions]) -> Admission:
         """Request work on a key. An accepted request is durable when this returns, and has a job id.
@@ -232,13 +223,18 @@ class Work:
     def run_waiting(self, bind: Callable[[Job], Callable[[Run], Any]], limit: int) -> int:
         """Run jobs that wait, one after the other; `bind` returns the work of a job. Return how many were run."""
         self._guard.reconcile()  # frees the work of dead processes
-        runner = _WaitingIndexer(self, bind, self._guard.store)
-        executor = self._make_executor(runner)
+        runner = WaitingRunner(bind, self._guard.store)
+        executor = self._deliveries.make_executor(runner)
         executor.heartbeat.start()
+        count = 0
         try:
-            return sum(1 for _ in range(limit) if executor.run_next(1) and runner.report())
+            while count < limit and executor.run_next(1):
+                count += 1
+                if runner.job is not None:
+                    self.notify_finished(runner.job)
         finally:
             executor.heartbeat.stop()
+        return count
 
     def mark_sent(self, key: str) -> None:
         """Record that a message was sent, so that the reconciler does not send another one at once."""
@@ -275,23 +271,11 @@ class Work:
 
     def fail(self, job: str, fault: Fault) -> None:
         """Fail a job whose attempt was ended from outside. A late write of this attempt is refused."""
-        slot = self._find_slot(self.job(job))
+        slot = self._deliveries.find_slot(self.job(job))
         if slot is None or slot.job != job or slot.state is not SlotState.RUNNING:
             return
-        ticket = Ticket(
-            slot=slot.id,
-            owner=slot.owner_id,
-            key=slot.key,
-            job=slot.job,
-            generation=slot.wanted,
-            fence=slot.fence,
-            attempt=slot.attempts,
-            removing=False,
-            source=None,
-            built=slot.built,
-        )
         with suppress(StaleLease):
-            self._guard.store.fail([Failure(ticket=ticket, fault=fault)])
+            self._guard.store.fail([Failure(ticket=Ticket.of(slot), fault=fault)])
         self.notify_finished(job)
 
     def perform(
@@ -317,94 +301,11 @@ class Work:
             found = self.job(job)
         except UnknownJob:
             return DeliveryResult(verdict="skipped", reason="unknown_job")
-        indexer = _DeliveryIndexer(work, self._guard.store, save, requires_result=requires_result)
-        result = self._perform(found, indexer)
+        runner = DeliveryRunner(work, self._guard.store, save, requires_result=requires_result)
+        result = self._deliveries.process(found, runner)
         self.notify_finished(job)
         self._guard.deliver_soon(job)
         return result
-
-    def _perform(self, job: Job, indexer: _DeliveryIndexer) -> DeliveryResult:
-        with self._hold_early_lock(job.owner) as free:
-            if not free:
-                return self._make_lock_held()
-            if not self._claim_and_run(job, indexer):
-                result = self._explain_unclaimed(job)
-                if result.redeliver_in is None:
-                    return result
-                self._guard.reconcile()  # the holder may be dead, or the attempts used up
-                if not self._claim_and_run(job, indexer):
-                    return self._explain_unclaimed(job)
-            return self._describe_attempt(job, indexer.value)
-
-    def _claim_and_run(self, job: Job, indexer: _DeliveryIndexer) -> bool:
-        """Claim the slot, build it and record the result, with a heartbeat; return whether it could be claimed."""
-        slot = self._find_slot(job)
-        if slot is None:
-            return False
-        executor = self._make_executor(indexer)
-        executor.heartbeat.start()
-        try:
-            return executor.run(Ring(slot=slot.id, owner=slot.owner_id, key=slot.key, generation=job.generation))
-        finally:
-            executor.heartbeat.stop()
-
-    def _make_executor(self, indexer: Indexer) -> Executor:
-        guard = self._guard
-        rules = guard.settings.rules
-        return Executor(guard.store, {self.name: indexer}, holder=make_holder_name(), clock=guard.clock, rules=rules)
-
-    def _explain_unclaimed(self, job: Job) -> DeliveryResult:
-        """Return why the slot could not be claimed. Only a live holder or a future due time asks for a redelivery."""
-        slot = self._find_slot(job)
-        if slot is None:
-            return DeliveryResult(verdict="skipped", reason="deleted")
-        job = self._guard.store.job(job.id)
-        if slot.wanted != job.generation:
-            return DeliveryResult(verdict="skipped", reason="stale_generation")
-        if job.outcome is not None:
-            return DeliveryResult(verdict="skipped", reason=f"already_{job.outcome}")
-        if slot.lease is not None:
-            return self._make_lock_held()
-        if Pauses(self._guard.store.pauses()).active_pause(self.name) is not None:
-            # The reconciler sends the message again after the pause.
-            return DeliveryResult(verdict="postponed", reason="paused")
-        return self._make_postponed(slot)
-
-    def _describe_attempt(self, job: Job, value: Any) -> DeliveryResult:
-        """Return the result of an attempt that ran."""
-        slot = self._find_slot(job)
-        job = self._guard.store.job(job.id)
-        if job.outcome is None:
-            assert slot is not None  # noqa: S101 - a slot is removed after its job ended, and the job was read later
-            return self._make_postponed(slot)
-        verdict = "done" if job.outcome in WORK_OUTCOMES else "skipped"
-        reason = str(job.results.get(self.name, {}).get("error", job.outcome))
-        return DeliveryResult(verdict=verdict, reason=reason, outcome=job.outcome, value=value)
-
-    def _make_postponed(self, slot: Slot) -> DeliveryResult:
-        if slot.due_at is not None:
-            pause = timedelta(microseconds=max(0, slot.due_at - self._guard.clock.now()))
-            return DeliveryResult(
-                verdict="postponed", reason=str(slot.error_code), redeliver_in=pause + timedelta(milliseconds=50)
-            )
-        return DeliveryResult(
-            verdict="postponed", reason="given_back", redeliver_in=self._guard.settings.lock_held_delay
-        )
-
-    def _find_slot(self, job: Job) -> Slot | None:
-        try:
-            return self._guard.store.slot(job.base, job.owner, self.name)
-        except (UnknownOwner, UnknownSlot):
-            return None
-
-    def _make_lock_held(self) -> DeliveryResult:
-        return DeliveryResult(
-            verdict="lock_held", reason="lock_held", redeliver_in=self._guard.settings.lock_held_delay
-        )
-
-    def _hold_early_lock(self, key: str) -> AbstractContextManager[bool]:
-        lock = self._guard.lock
-        return nullcontext(True) if lock is None else lock.hold(f"{self.name}:{key}")
 
     def notify_finished(self, job: str) -> None:
         """Call `on_finished` for a job, if it has ended and was not reported yet."""
@@ -490,80 +391,3 @@ class Work:
     def refusals(self, key: str, limit: int = 1000) -> list[Refusal]:
         """Return the refused requests for a key, with their estimated costs."""
         return self._guard.store.list_refusals(self.name, key, limit=limit)
-
-
-class _DeliveryIndexer:
-    """Runs the work of one delivery as an indexer, and stores its return value."""
-
-    def __init__(
-        self,
-        work: Callable[[Run], Any],
-        store: SqlStore,
-        save: SaveResult | None = None,
-        *,
-        requires_result: bool = True,
-    ) -> None:
-        self._work = work
-        self._store = store
-        self._save = save
-        self._requires_result = requires_result
-        self._run: Run | None = None
-        self.value: Any = None
-
-    def build(self, task: Task) -> BuildResult | None:
-        """Do the work. If it returns None or says "skipped", there is no result, and the engine records a failure."""
-        report = Report(self._store, task.ticket)
-        try:
-            self._run = Run(task, report, self._save)
-            self.value = self._work(self._run)
-            report.finish(self.value)
-        except WorkError:
-            raise
-        except Exception as error:
-            categorised = categorise(error)
-            if categorised is None:
-                raise
-            raise categorised from error
-        finally:
-            report.flush()
-        if (self.value is None and self._requires_result) or _is_skipped(self.value):
-            return None
-        return BuildResult(rows=(self.value,) if self._save is not None else None)
-
-    def publish(self, connection: Connection, completions: Sequence[Completion]) -> None:  # noqa: ARG002 - of one run
-        """Store the return value in the transaction that publishes it."""
-        assert self._save is not None  # noqa: S101 - else there are no rows
-        assert self._run is not None  # noqa: S101 - it was built before
-        self._save(connection, self._run, self.value)
-
-    def remove(self, task: Task) -> None:
-        """Do nothing: the results of guarded work are not stored here."""
-
-
-class _WaitingIndexer:
-    """Runs the jobs of claimed slots as an indexer."""
-
-    def __init__(self, work: Work, bind: Callable[[Job], Callable[[Run], Any]], store: SqlStore) -> None:
-        self._work = work
-        self._store = store
-        self._bind = bind
-        self._ran: str | None = None
-
-    def build(self, task: Task) -> BuildResult | None:
-        self._ran = task.ticket.job
-        return _DeliveryIndexer(self._bind(self._work.job(task.ticket.job)), self._store).build(task)
-
-    def remove(self, task: Task) -> None:
-        """Do nothing, as `_DeliveryIndexer`."""
-
-    def report(self) -> bool:
-        """Call `on_finished` for the job that ran last, after its result was written."""
-        if self._ran is not None:
-            self._work.notify_finished(self._ran)
-        return True
-
-
-def _is_skipped(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return "skipped" in (value.get("status"), value.get("verdict"))
-    return bool(value == "skipped")

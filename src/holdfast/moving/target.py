@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.db import Database, Transaction
-    from holdfast.engine import Slot
     from holdfast.engine.store import SqlStore
     from holdfast.moving.source import Part, RowBatch, RowSource
 
@@ -191,24 +190,9 @@ def release_slots(store: SqlStore) -> int:
     """Return to the queue what the workers of the source held, without losing an attempt; return how many slots."""
     count = 0
     while held := store.find_held_by(store.list_holders(), LARGEST_BATCH).slots:
-        store.release([Release(ticket=_make_ticket(slot), refund=True) for slot in held])
+        store.release([Release(ticket=Ticket.of(slot, source=slot.source), refund=True) for slot in held])
         count += len(held)
     return count
-
-
-def _make_ticket(slot: Slot) -> Ticket:
-    return Ticket(
-        slot=slot.id,
-        owner=slot.owner_id,
-        key=slot.key,
-        job=slot.job,
-        generation=slot.wanted,
-        fence=slot.fence,
-        attempt=slot.attempts,
-        removing=False,
-        source=slot.source,
-        built=slot.built,
-    )
 
 
 def _max_id(tx: Transaction, table: Table) -> int:

@@ -323,24 +323,14 @@ def _possible(ring: Ring) -> bool:
 def make_tickets(claimed: Sequence[SlotChange], siblings: Sequence[Slot]) -> list[Ticket]:
     """Return the tickets of claimed slots. Each contains the content build of the slot that it needs."""
     sources = {(slot.owner_id, slot.kind): slot.source for slot in siblings}
-    return [_make_ticket(change, sources.get((change.slot.owner_id, change.slot.needs or ""))) for change in claimed]
-
-
-def _make_ticket(change: SlotChange, source: int | None) -> Ticket:
-    slot = change.slot
-    return Ticket(
-        slot=slot.id,
-        owner=slot.owner_id,
-        key=slot.key,
-        job=slot.job,
-        generation=slot.wanted,
-        fence=slot.fence,
-        attempt=slot.attempts,
-        removing=slot.state is SlotState.DELETING,
-        source=source,
-        built=slot.built,
-        waited_ms=compute_wait_ms(change),
-    )
+    return [
+        Ticket.of(
+            change.slot,
+            source=sources.get((change.slot.owner_id, change.slot.needs or "")),
+            waited_ms=compute_wait_ms(change),
+        )
+        for change in claimed
+    ]
 
 
 def _check_schema(tx: Transaction) -> None:
