@@ -57,7 +57,7 @@ SERVER_GUARDS = {
         "_resolve_commit", "_set_timeouts", "_test", "_translate_connection_error", "begin_autocommit", "begin_write",
         "is_unreachable", "postgres_engine",
     },
-    "holdfast.db.migrate": {"_upgrade", "_wait_for_turn", "migrate"},
+    "holdfast.db.migrate": {"upgrade_tables", "wait_for_turn", "migrate"},
     "holdfast.engine.loop": {"run"},
     "holdfast.engine.store.leases": {"_check_schema"},
     "holdfast.indexes.postgres": {"_create_index", "tend"},
