@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from celery import Celery
+
     from holdfast.engine.store import Job
     from holdfast.guard import Guard
     from tests.support.servers import Postgres, RabbitMQ, Valkey
@@ -111,6 +113,12 @@ SHAPES = {
 }
 
 
+def _disconnect(app: Celery) -> None:
+    """Close the connections to the result backend, which `Celery.close` leaves open."""
+    app.backend.result_consumer.stop()
+    app.backend.client.connection_pool.disconnect()
+
+
 class Stage:
     """Servers, a worker and a reconciler that all cases share."""
 
@@ -127,6 +135,7 @@ class Stage:
         sys.modules.pop(MODULE, None)
         self.tasks = importlib.import_module(MODULE)
         self._stack.callback(self.tasks.app.close)
+        self._stack.callback(_disconnect, self.tasks.app)
         self._stack.callback(self.guard.close)
         self.worker = self._stack.enter_context(
             CeleryWorker(MODULE, folder, concurrency=4, pool=pool, environment=self.environment)

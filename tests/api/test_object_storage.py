@@ -147,19 +147,33 @@ def test_an_object_that_another_program_deleted_leaves_versions_that_the_doctor_
 
 
 def test_files_are_moved_from_a_folder_to_a_bucket_as_the_page_says(
-    s3: ObjectStorage, bucket: str, sqlite_url: str, tmp_path: Path, clock: FakeClock
+    s3: ObjectStorage, bucket: str, tmp_path: Path, clock: FakeClock
 ) -> None:
     page = (ROOT / "docs" / "object-storage.md").read_text("utf-8")
-    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    folder = Rig(sqlite_url, tmp_path / "files", clock, indexes=("fulltext",))
+    (line,) = re.findall(r"^\$ (holdfast move .*)$", page, re.MULTILINE)
+    source, target = f"sqlite:///{tmp_path / 'old.db'}", f"sqlite:///{tmp_path / 'new.db'}"
+    folder = Rig(source, tmp_path / "files", clock, indexes=("fulltext",))
     for name in ("whales.md", "stones.md"):
         folder.index(name, WHALES + name)
     folder.close()
-    environment = {**os.environ, "HOLDFAST_S3_ENDPOINT": s3.endpoint}
-    command = [sys.executable, "-c", program, str(tmp_path / "files"), bucket, "holdfast"]
-    subprocess.run(command, env=environment, check=True)
-    settings = Settings(database=sqlite_url, data=f"s3://{bucket}/holdfast", s3_endpoint=s3.endpoint)
-    store = open_test_store(sqlite_url, clock)
+    written = {
+        "sqlite:////srv/holdfast/holdfast.db": source,
+        "sqlite:////srv/holdfast/new.db": target,
+        "s3://team-documents/holdfast": f"s3://{bucket}/holdfast",
+    }
+    command = [written.get(word, word) for word in line.split()]
+    assert set(written.values()) <= set(command)
+    environment = {
+        **os.environ,
+        "HOLDFAST_S3_ENDPOINT": s3.endpoint,
+        "HOLDFAST_HOME": str(tmp_path / "home"),
+        "HOLDFAST_DATA": str(tmp_path / "files"),
+    }
+    for more in (["--yes"], ["--finish", "--yes"]):
+        program = [sys.executable, "-m", "holdfast.cli", *command[1:], *more]
+        subprocess.run(program, env=environment, check=True, cwd=ROOT)
+    settings = Settings(database=target, data=f"s3://{bucket}/holdfast", s3_endpoint=s3.endpoint)
+    store = open_test_store(target, clock)
     assert Library(store, settings, clock=clock).doctor.check(deep=True) == []
     assert len(s3.contents(bucket)) == 2
     store.close()

@@ -41,6 +41,7 @@ VERBS = ("GET", "HEAD", "PUT", "POST", "DELETE")
 BROKER_PATIENCE = 5.0
 
 _one_at_a_time = threading.Lock()  # a server cannot crash while it is being restarted
+_bucket_proxy = threading.Lock()
 
 
 def _restart(find: Callable[[System], Server], how: str) -> Inject:
@@ -108,9 +109,20 @@ def _set_read_only(system: System, value: str) -> bool:
         return await_fact(lambda: link.execute("SHOW default_transaction_read_only").fetchone() == (value,))
 
 
+def _alone_at_bucket(inject: Inject) -> Inject:
+    """Let the proxy of the bucket have one fault at a time: the end of one would end the others before they occur."""
+
+    def inject_alone(system: System, chance: random.Random) -> bool:
+        with _bucket_proxy:
+            return inject(system, chance)
+
+    return inject_alone
+
+
 def _bucket_answers(answer: Answer, *verbs: str) -> Inject:
     """Let requests to the bucket fail for a moment."""
 
+    @_alone_at_bucket
     def inject(system: System, chance: random.Random) -> bool:
         proxy = cast("SeparateRoles", system).s3
         failed: list[str] = []
@@ -130,6 +142,7 @@ def _bucket_answers(answer: Answer, *verbs: str) -> Inject:
     return inject
 
 
+@_alone_at_bucket
 def slow_bucket(system: System, chance: random.Random) -> bool:
     proxy = cast("SeparateRoles", system).s3
     before = len(proxy.requests)
@@ -140,6 +153,7 @@ def slow_bucket(system: System, chance: random.Random) -> bool:
     return fired
 
 
+@_alone_at_bucket
 def cut_downloads(system: System, chance: random.Random) -> bool:
     """End every answer of the bucket after a few bytes."""
     proxy = cast("SeparateRoles", system).s3
