@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.faults import FAULTS, KINDS
 from tests.chaos.history import History, read_record
-from tests.chaos.schedule import make_schedule
+from tests.chaos.schedule import LONG_RUN, make_schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 JUDGES = ("checker", "documents", "history", "report", "texts", "timeline", "violations")
@@ -78,3 +78,9 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [(one.number, one.outcome) for one in record.operations] == [(number, "ok"), (unanswered, "unknown")]
     assert record.faults[0]["kind"] == "kill_web"
     assert record.followed["follower-1"][0]["id"] == "0-1"
+
+
+def test_a_short_run_need_not_have_the_faults_that_wait_for_a_request() -> None:
+    kinds = ("kill_web", "bucket_errors", "webhook_dead")
+    assert make_schedule(1, LONG_RUN, kinds).required == set(kinds)
+    assert make_schedule(1, LONG_RUN - 1, kinds).required == {"kill_web"}
