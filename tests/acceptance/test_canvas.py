@@ -115,7 +115,9 @@ SHAPES = {
 
 def _disconnect(app: Celery) -> None:
     """Close the connections to the result backend, which `Celery.close` leaves open."""
-    app.backend.result_consumer.stop()
+    consumer = app.backend.result_consumer
+    consumer.stop()
+    consumer.subscribed_to.clear()  # results that Python collects later would unsubscribe at a server that has ended
     app.backend.client.connection_pool.disconnect()
 
 
