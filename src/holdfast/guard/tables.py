@@ -43,7 +43,7 @@ calls = Table(
     Column("job", Text),  # the job whose result answers the call
     Column("verdict", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("wanted", Integer, nullable=False),  # 0: nobody waits for the result, and nothing continues with it
+    Column("wanted", Integer, nullable=False),  # 0: the call stores no result and continues nothing
     Column("message", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("due_at", BigInteger),  # the answer is known since then

@@ -144,7 +144,7 @@ class PaidAnswerCache:
         return self._database.write(work, durable=False)
 
     def record_reuse(self, tenant: str, uses: Sequence[AnswerLookup], bill: Charge) -> None:
-        """Record on the ledger what the answers cost from which existing rows were made: nobody pays for them again."""
+        """Record on the ledger the saved costs of the answers from which existing rows were made."""
         for first in range(0, len(uses), LARGEST_BATCH):
             portion = uses[first : first + LARGEST_BATCH]
             with self._database.reading() as tx:

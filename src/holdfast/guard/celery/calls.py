@@ -52,7 +52,7 @@ class NewCall(NamedTuple):
     id: str
     task_id: str
     message: str
-    wanted: bool  # somebody waits for the result, or something continues with it
+    wanted: bool  # the call stores a result or continues a canvas
 
 
 class StoredResult(NamedTuple):

@@ -94,7 +94,7 @@ class Message:
 
     @property
     def continues(self) -> bool:
-        """Whether something runs after the task, or is told its result."""
+        """Whether Celery must start a callback, an errback or the next task after this one."""
         return any(self.options.get(name) for name in CONTINUATIONS)
 
     def due_at(self, app: Celery) -> datetime | None:

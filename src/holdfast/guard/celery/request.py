@@ -37,7 +37,7 @@ class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
         return make_call_id(self.id, self.request_dict)
 
     def maybe_expire(self) -> bool | None:
-        """Expire only a call that nobody has begun: a message that is sent again must not end a running job."""
+        """Expire a call only before its job begins: a message that is sent again must not end a running job."""
         if self.expires and self.task.has_begun(self.call_id):
             return False
         expired: bool | None = super().maybe_expire()
