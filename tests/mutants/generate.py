@@ -100,7 +100,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        return f"{self.module.rpartition('.')[2]}: {self._bred[1]}"
+        return f"{self.module.removeprefix('holdfast.')}: {self._bred[1]}"
 
 
 def generate_mutants() -> Iterator[Mutant]:
