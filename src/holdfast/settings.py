@@ -157,10 +157,12 @@ class Settings:
 
     embedding_url: str = ""
     embedding_model: str = ""
+    embedding_version: str = "1"
     embedding_key: str = field(default="", repr=False)
     embedding_price: float | None = None
     chat_url: str = ""
     chat_model: str = ""
+    chat_version: str = "1"
     chat_key: str = field(default="", repr=False)
     chat_price_read: float | None = None
     chat_price_written: float | None = None

@@ -616,12 +616,18 @@ def exclude_own_files(settings: Settings) -> FolderLimits:
 
 def open_embedding_provider(settings: Settings, timeout: timedelta | None = None) -> UnmeteredProvider:
     return _open_provider(
-        settings.embedding_url, settings.embedding_key, timeout, embedding_model=settings.embedding_model
+        settings.embedding_url,
+        settings.embedding_key,
+        timeout,
+        embedding_model=settings.embedding_model,
+        version=settings.embedding_version,
     )
 
 
 def open_chat_provider(settings: Settings, timeout: timedelta | None = None) -> UnmeteredProvider:
-    return _open_provider(settings.chat_url, settings.chat_key, timeout, chat_model=settings.chat_model)
+    return _open_provider(
+        settings.chat_url, settings.chat_key, timeout, chat_model=settings.chat_model, version=settings.chat_version
+    )
 
 
 def _open_provider(url: str, key: str, timeout: timedelta | None, **model: Any) -> UnmeteredProvider:

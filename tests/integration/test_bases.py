@@ -25,10 +25,20 @@ from holdfast.engine.dependencies import SlotSpec
 from holdfast.engine.problems import describe_fault
 from holdfast.engine.states import Operation, SlotState, Status
 from holdfast.engine.store.base import LARGEST_BATCH, Release
-from holdfast.errors import BadRequest, BadSettings, BaseFailed, NameTaken, Permanent, StoreUnavailable, UnknownBase
+from holdfast.errors import (
+    BadRequest,
+    BadSettings,
+    BaseFailed,
+    NameTaken,
+    Permanent,
+    StoreUnavailable,
+    Transient,
+    UnknownBase,
+)
 from holdfast.indexes.fulltext.index import FulltextIndex
 from holdfast.indexes.graph import merging
 from holdfast.indexes.graph.index import MERGING_OWNER
+from holdfast.indexes.vector.index import open_vector_store
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.paid_cache import Charge
 from holdfast.search.search_run import SearchRun, to_fused_hits
@@ -625,6 +635,39 @@ def test_a_changed_vector_length_fails_the_base_after_repeated_attempts(rig: Rig
         rig.put("more.md", STONES)
     with pytest.raises(BaseFailed, match="returns vectors of 7 numbers"):
         bases(rig).repair(rig.base)
+
+
+def test_a_new_version_of_the_model_and_a_repair_embed_everything_again(
+    rig: Rig, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.index("whales.md", WHALES)
+    embedder.length = 7
+    rig.put("stones.md", STONES)
+    for _ in range(4):
+        rig.work()
+        rig.clock.advance(timedelta(minutes=15))
+    monkeypatch.setattr(Embedder, "version", "2")
+    rig.base = bases(rig).repair(rig.base).base
+    rig.work()
+    rig.library.sweep(LARGEST_BATCH)
+    rig.work()
+    assert rig.base.status is BaseStatus.READY
+    assert [rig.owner(name).status for name in ("whales.md", "stones.md")] == [Status.SUCCESS] * 2
+    assert {hit.name for hit in rig.find("whale", "vector")} == {"whales.md", "stones.md"}
+
+
+@pytest.mark.parametrize("length", [8, 4])
+def test_vectors_of_two_lengths_never_share_a_table(rig: Rig, length: int) -> None:
+    store = open_vector_store(rig.store.database)
+    first, other = bytes(4 * 6), bytes(4 * length)
+    rig.store.database.write(lambda tx: store.put(tx, 99, {1: first}), durable=False)
+    with pytest.raises(Transient, match=f"returns vectors of {length} numbers") as caught:
+        rig.store.database.write(lambda tx: store.put(tx, 99, {2: other}), durable=False)
+    assert caught.value.code == "vector_length"
+    assert (store.absent(99, [1, 2]), store.dimension(99)) == ([2], 6)
+    store.drop(99, [1])
+    rig.store.database.write(lambda tx: store.put(tx, 99, {2: other}), durable=False)  # an empty table takes any length
+    assert store.dimension(99) == length
 
 
 def test_a_failed_base_refuses_work_that_builds_and_stays_searchable(rig: Rig, embedder: Embedder) -> None:

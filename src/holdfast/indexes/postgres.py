@@ -18,6 +18,7 @@ from holdfast.errors import Permanent
 from holdfast.indexes.base import Found
 from holdfast.indexes.fulltext.index import K1, B, StemmingCache, inverse_document_frequency
 from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
+from holdfast.indexes.vector.embedding import require_dimension
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,7 @@ MOVE_INCOMING = """WITH moved AS (DELETE FROM holdfast_incoming RETURNING chunk,
 CREATE_VECTOR_TABLE = (
     "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
 )
+SELECT_COLUMN_DIMENSION = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'vector'"
 CREATE_TEXT_TABLE = """CREATE TABLE IF NOT EXISTS {table}
     (chunk bigint PRIMARY KEY, words tsvector NOT NULL, length integer NOT NULL)"""
 CREATE_WORDS_INDEX = "CREATE INDEX IF NOT EXISTS {table}_words ON {table} USING gin (words)"
@@ -91,6 +93,11 @@ class PostgresVectorStore(PostgresRowStore):
         require_pgvector(tx)
         dimension = len(next(iter(vectors.values()))) // 4
         table = self._tables.ensure_table(tx, recipe, dimension=dimension)
+        stored = self._read_dimension(tx, recipe)
+        if stored is not None:  # another process may have written the first vectors since these were requested
+            require_dimension(dimension, stored)
+        elif tx.run_sql(SELECT_COLUMN_DIMENSION, [table]) != [(dimension,)]:
+            tx.run_sql(f"ALTER TABLE {table} ALTER COLUMN vector TYPE vector({dimension})")
         tx.run_sql(CREATE_INCOMING_TABLE)
         tx.copy_in("COPY holdfast_incoming (chunk, vector) FROM STDIN WITH (FORMAT BINARY)", _encode_copy_rows(vectors))
         tx.run_sql(MOVE_INCOMING.format(table=table))
@@ -99,7 +106,10 @@ class PostgresVectorStore(PostgresRowStore):
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return None
-            rows = tx.run_sql(f"SELECT vector_dims(vector) FROM {self._tables.name(recipe)} LIMIT 1")
+            return self._read_dimension(tx, recipe)
+
+    def _read_dimension(self, tx: Transaction, recipe: int) -> int | None:
+        rows = tx.run_sql(f"SELECT vector_dims(vector) FROM {self._tables.name(recipe)} LIMIT 1")
         return rows[0][0] if rows else None
 
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:

@@ -20,6 +20,7 @@ from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
 from holdfast.indexes.fulltext.bm25_cache import BYTES_PER_ENTRY, Postings
 from holdfast.indexes.fulltext.index import BODY_WEIGHT, HEADING_WEIGHT, StemmingCache, fts5_tokenizer, to_fts5_query
 from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
+from holdfast.indexes.vector.embedding import require_dimension
 from holdfast.indexes.vector.vector_cache import VectorCache
 
 if TYPE_CHECKING:
@@ -82,13 +83,19 @@ class SqliteVectorStore(SqliteRowStore):
 
     def put(self, tx: Transaction, recipe: int, vectors: Mapping[int, bytes]) -> None:
         table = self._tables.ensure_table(tx, recipe)
+        stored = self._read_dimension(tx, recipe)
+        if stored is not None:  # another process may have written the first vectors since these were requested
+            require_dimension(len(next(iter(vectors.values()))) // 4, stored)
         tx.run_sql_many(f"INSERT OR IGNORE INTO {table} (chunk, vector) VALUES (?, ?)", list(vectors.items()))
 
     def dimension(self, recipe: int) -> int | None:
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
                 return None
-            rows = tx.run_sql(f"SELECT length(vector) FROM {self._tables.name(recipe)} LIMIT 1")
+            return self._read_dimension(tx, recipe)
+
+    def _read_dimension(self, tx: Transaction, recipe: int) -> int | None:
+        rows = tx.run_sql(f"SELECT length(vector) FROM {self._tables.name(recipe)} LIMIT 1")
         return rows[0][0] // 4 if rows else None
 
     def drop(self, recipe: int, chunks: Sequence[int]) -> None:

@@ -94,7 +94,7 @@ class CachedEmbedder:
         answer = self.provider.charge_to(payer, QUERY).embed([text])
         for refusal in answer.refused.values():
             return None if refusal.code == EMPTY_TEXT else refusal
-        require_dimension(answer, length)
+        check_part(answer, length)
         return answer.vectors[0] if answer.vectors[0].any() else None
 
     def embed(
@@ -129,7 +129,7 @@ class CachedEmbedder:
         for first in range(0, len(texts), CHECKPOINT_BATCH):
             portion = texts[first : first + CHECKPOINT_BATCH]
             for part in provider.embed_parts(portion):
-                require_dimension(part, length)
+                check_part(part, length)
                 yield _vectors_by_key(portion, part), _refused_by_key(portion, part)
 
     def _embed_paid(
@@ -143,7 +143,7 @@ class CachedEmbedder:
             texts = [keyed[key][0].text for key in keys]
             tickets = {replace_surrogates(keyed[key][0].text): keyed[key][0].ticket for key in keys}
             for part in self.provider.charge_to(base, KIND, by_text=tickets).embed_parts(texts, stop):
-                require_dimension(part, length)
+                check_part(part, length)
                 vectors = _vectors_by_key(keys, part)
                 tokens = split_tokens(part.tokens, [sizes[key] for key in vectors])
                 replies = {key: Reply(vectors[key], cost) for key, cost in zip(vectors, tokens, strict=True)}
@@ -164,10 +164,15 @@ def _lookups(keyed: Mapping[str, Sequence[TextToEmbed]]) -> Iterator[AnswerLooku
             yield AnswerLookup(ticket, key, chunks)
 
 
-def require_dimension(part: Embeddings, length: int | None) -> None:
+def check_part(part: Embeddings, expected: int | None) -> None:
     """Reject vectors with another dimension than those of the index, before any of them is stored."""
-    if part.positions and length is not None and part.vectors.shape[1] != length:
-        raise Transient(WRONG_DIMENSION, params={"found": str(part.vectors.shape[1]), "expected": str(length)})
+    if part.positions and expected is not None:
+        require_dimension(part.vectors.shape[1], expected)
+
+
+def require_dimension(found: int, expected: int) -> None:
+    if found != expected:
+        raise Transient(WRONG_DIMENSION, params={"found": str(found), "expected": str(expected)})
 
 
 def _vectors_by_key(keys: Sequence[str], part: Embeddings) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from holdfast.errors import Permanent
 from holdfast.indexes.base import Found, NotEnabled
 from holdfast.indexes.recipe_tables import RowStore
 from holdfast.indexes.store_index import StoreIndex
-from holdfast.indexes.vector.embedding import WRONG_DIMENSION, EmbedderFactory, TextToEmbed, require_dimension
+from holdfast.indexes.vector.embedding import WRONG_DIMENSION, EmbedderFactory, TextToEmbed, check_part
 from holdfast.llm import no_embedding_model
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class VectorIndex(StoreIndex):
         embedded = embedder.provider.charge_to(base, PROBE).embed([PROBE])
         for error in embedded.refused.values():
             raise error
-        require_dimension(embedded, self._store.dimension(recipe.id))
+        check_part(embedded, self._store.dimension(recipe.id))
 
     def tend(self, recipe: Recipe) -> None:
         self._store.tend(recipe.id)
