@@ -109,49 +109,49 @@ class Checker:
         """I6: every accepted request has exactly one outcome. Runs without faults paid for every text once."""
         for job in self.accepted:
             outcomes = self.sql.execute("SELECT outcome FROM jobs WHERE id = ?", (job,)).fetchall()
-            self._require("I6", len(outcomes) == 1 and outcomes[0][0] is not None, f"{job} has no outcome")
-            self._require("I6", self.ended[job] == 1, f"{job} ended {self.ended[job]} times")
+            self._require("I6", len(outcomes) == 1 and outcomes[0][0] is not None, "{} has no outcome", job)
+            self._require("I6", self.ended[job] == 1, "{} ended {} times", job, self.ended[job])
         if self.world.seed % 10 == 0:
             for what, count in self.payments.items():
-                self._require("I9", count == 1, f"{what} was paid {count} times without any fault")
+                self._require("I9", count == 1, "{} was paid {} times without any fault", what, count)
 
     def _check_slot(self, row: Row, before: Row | None, completed: set[tuple[int, str]]) -> None:
-        self._require("I1", 0 <= row.built <= row.wanted, f"{row}")
+        self._require("I1", 0 <= row.built <= row.wanted, "{}", row)
         if before is not None:
-            self._require("I1", row.wanted >= before.wanted and row.built >= before.built, f"{before} -> {row}")
-            self._require("I1", row.fence >= before.fence, f"the fence fell: {before} -> {row}")
+            self._require("I1", row.wanted >= before.wanted and row.built >= before.built, "{} -> {}", before, row)
+            self._require("I1", row.fence >= before.fence, "the fence fell: {} -> {}", before, row)
             moved = (row.built, row.source) != (before.built, before.source)
-            self._require("I4", not moved or (row.owner_id, row.kind) in completed, f"served without a commit: {row}")
+            self._require("I4", not moved or (row.owner_id, row.kind) in completed, "served without a commit: {}", row)
         if row.id in self.doomed:
-            self._require("I5", row.state == "deleting", f"came back from deletion: {row}")
+            self._require("I5", row.state == "deleting", "came back from deletion: {}", row)
         if row.state == "deleting":
             self.doomed.add(row.id)
         rested = self.rested.get((row.id, row.wanted))
-        self._require("I7", rested in (None, row.state), f"{rested} became {row}")
+        self._require("I7", rested in (None, row.state), "{} became {}", rested, row)
         if row.state in REST:
             self.rested[row.id, row.wanted] = row.state
-            self._require("I8", row.holder is None, f"at rest with a lease: {row}")
+            self._require("I8", row.holder is None, "at rest with a lease: {}", row)
         if row.state in ("running", "waiting", "deleting"):
-            self._require("I10", row.due_at is not None, f"nobody will look at it: {row}")
+            self._require("I10", row.due_at is not None, "nobody will look at it: {}", row)
         if row.state == "running":
             assert row.due_at is not None
             assert row.until is not None
-            self._require("I10", row.due_at <= row.until, f"looked at after its lease: {row}")
+            self._require("I10", row.due_at <= row.until, "looked at after its lease: {}", row)
         if row.state != "deleting":
-            self._require("I13", row.attempts <= self.most_attempts, f"too many attempts: {row}")
+            self._require("I13", row.attempts <= self.most_attempts, "too many attempts: {}", row)
         progress = self.done.get((row.id, row.wanted), (0, 0))
-        self._require("I22", (row.step, row.done) >= progress, f"progress fell from {progress}: {row}")
+        self._require("I22", (row.step, row.done) >= progress, "progress fell from {}: {}", progress, row)
         self.done[row.id, row.wanted] = (row.step, row.done)
 
     def _check_owner(self, owner: int, rows: Sequence[Row]) -> None:
         kinds = {row.kind: row for row in rows}
         ((generation, status),) = self.sql.execute("SELECT generation, status FROM owners WHERE id = ?", (owner,))
         self._require("I1", generation >= max(row.wanted for row in rows), "a slot is ahead of its owner")
-        self._require("status", status == self._status(rows), f"{status} is cached for {rows}")
+        self._require("status", status == self._status(rows), "{} is cached for {}", status, rows)
         for row in rows:
             if row.state == "blocked":
                 need = kinds[str(row.needs)]
-                self._require("I10", need.state in ACTIVE and need.job == row.job, f"blocked by nothing: {row}")
+                self._require("I10", need.state in ACTIVE and need.job == row.job, "blocked by nothing: {}", row)
             if row.built and row.state != "deleting":
                 self._check_served(row, kinds["content"])
 
@@ -163,32 +163,32 @@ class Checker:
             )
         ]
         wanted = self.world.texts[row.owner_id, row.built]  # type: ignore[index]
-        self._require("I2", listed == wanted, f"serves {listed}, its generation is about {wanted}: {row}")
+        self._require("I2", listed == wanted, "serves {}, its generation is about {}: {}", listed, wanted, row)
         if row.kind != "content":
             stored = {text for (text,) in self.sql.execute("SELECT text FROM sim_rows WHERE slot = ?", (row.id,))}
             visible = stored & set(listed)
             least = len(set(listed)) - row.missing
-            self._require("I3", least <= len(visible), f"{len(visible)} of {len(listed)} are visible: {row}")
+            self._require("I3", least <= len(visible), "{} of {} are visible: {}", len(visible), len(listed), row)
 
     def _check_jobs(self, rows: dict[int, Row]) -> None:
         unsettled = Counter(row.job for row in rows.values() if row.state in ACTIVE)
         seen: set[int] = set()
         for job, owner, still_open, outcome in self.sql.execute("SELECT id, owner_id, open, outcome FROM jobs"):
-            self._require("I23", still_open == unsettled[job], f"{job} says {still_open}, has {unsettled[job]}")
+            self._require("I23", still_open == unsettled[job], "{} says {}, has {}", job, still_open, unsettled[job])
             if outcome is None:
-                self._require("I15", owner not in seen, f"two active jobs for owner {owner}")
+                self._require("I15", owner not in seen, "two active jobs for owner {}", owner)
                 seen.add(owner)
 
     def _check_nothing_left(self, rows: dict[int, Row]) -> None:
         for table in ("sim_manifest", "sim_rows"):
             kept = {slot for (slot,) in self.sql.execute(f"SELECT DISTINCT slot FROM {table}")}  # noqa: S608
-            self._require("I5", kept <= set(rows), f"{table} keeps rows of forgotten slots {kept - set(rows)}")
+            self._require("I5", kept <= set(rows), "{} keeps rows of forgotten slots {}", table, kept - set(rows))
 
     def _check_told(self, rows: dict[int, Row]) -> None:
         names = dict(self.sql.execute("SELECT id, owner FROM owners"))
         told = {key: one for key, one in self.told.items() if one.state is not None}
         real = {(names[row.owner_id], row.kind): Told(row.state, row.wanted, row.fence) for row in rows.values()}
-        self._require("I22", told == real, f"the log tells {told}, the truth is {real}")
+        self._require("I22", told == real, "the log tells {}, the truth is {}", told, real)
 
     def _read_events(self) -> set[tuple[int, str]]:
         """Read new events and return the slots that were completed since the last call."""
@@ -212,12 +212,14 @@ class Checker:
         before = self.told.get(name, Told(None, 0, 0))
         move = (verb, data["from"], data["to"])
         self.transitions["{}:{}>{}".format(*move)] += 1
-        self._require("states", move in TRANSITIONS, f"{move} is not allowed")
-        self._require("I22", data["from"] == before.state, f"{owner}/{kind} was {before}, the log says {move}")
+        self._require("states", move in TRANSITIONS, "{} is not allowed", move)
+        self._require("I22", data["from"] == before.state, "{}/{} was {}, the log says {}", owner, kind, before, move)
         if before.state is not None:
             raises = verb in ("admitted", "deleting")
             right = generation > before.generation if raises else generation == before.generation
-            self._require("I1", right, f"{owner}/{kind} {move}: generation {before.generation} -> {generation}")
+            self._require(
+                "I1", right, "{}/{} {}: generation {} -> {}", owner, kind, move, before.generation, generation
+            )
         if verb in ("expired", "given_up") and before.state == "running":
             self._require("I14", fence == before.fence + 1, "a takeover did not raise the fence")
         self.told[name] = Told(data["to"], generation, fence)
@@ -251,18 +253,20 @@ class Checker:
             and one.executor.heartbeat._held[ticket.slot].ticket is ticket
         )
         age = self.world.clock.monotonic() - hand.renewed
-        self._require("I8", age < self.world.rules.lease.total_seconds(), f"{ticket} works {age} s after its renewal")
-        self._require("I8", not hand.lost, f"{ticket} works although it knows that it lost")
+        self._require(
+            "I8", age < self.world.rules.lease.total_seconds(), "{} works {} s after its renewal", ticket, age
+        )
+        self._require("I8", not hand.lost, "{} works although it knows that it lost", ticket)
         what = (ticket.slot, ticket.generation, text)
         self.payments[what] += 1
         allowed = self.claims[ticket.slot, ticket.generation]
-        self._require("I9", self.payments[what] <= allowed, f"{what} paid more often than claimed ({allowed})")
+        self._require("I9", self.payments[what] <= allowed, "{} paid more often than claimed ({})", what, allowed)
 
     def acknowledged(self, holder: str) -> None:
         """I11: a worker that acknowledges a message holds no slot, unless the database failed to answer."""
         held = [row for row in self.read().values() if row.holder == holder and row.state == "running"]
         lost = self.world.faults["store_lost_before"] + self.world.faults["store_lost_after"]
-        self._require("I11", not held or lost > 0, f"acknowledged while holding {held}")
+        self._require("I11", not held or lost > 0, "acknowledged while holding {}", held)
 
     def situation(self, request: Request) -> tuple[str, set[str]]:
         """Return the expected verdict, and the kinds that an accepted request must raise."""
@@ -350,10 +354,10 @@ class Checker:
         (answer,) = self.world.store.cancel_jobs([job])
         _, owner, outcome, operation = before[job]
         verdict = "rejected" if gone and not outcome else "accepted" if building else "skipped"
-        self._require("admission", answer.verdict == verdict, f"cancel of {before[job]} answered {answer}")
+        self._require("admission", answer.verdict == verdict, "cancel of {} answered {}", before[job], answer)
         after = {row[0]: row for row in self.sql.execute(query) if row[0] in before}
         ended = {job: (job, owner, "cancelled", operation)} if verdict == "accepted" else {}
-        self._require("admission", after == before | ended, f"cancel of {job} made {after} of {before}")
+        self._require("admission", after == before | ended, "cancel of {} made {} of {}", job, after, before)
 
     def _stuck(self, rows: Sequence[Row]) -> bool:
         if self.paused():
@@ -378,16 +382,16 @@ class Checker:
         """I15 and the admission table: the first answer is the expected one, and the others follow from it."""
         verdict, kinds = expected
         first = answers[0]
-        self._require("admission", first.verdict == verdict, f"{request} answered {first}, not {verdict}")
-        self._require("I15", sum(answer.accepted for answer in answers) <= 1, f"accepted twice: {answers}")
+        self._require("admission", first.verdict == verdict, "{} answered {}, not {}", request, first, verdict)
+        self._require("I15", sum(answer.accepted for answer in answers) <= 1, "accepted twice: {}", answers)
         named = {answer.job for answer in answers if answer.job is not None}
-        self._require("I15", len(named) <= 1 or request.operation == "cancel", f"two jobs for one wish: {answers}")
+        self._require("I15", len(named) <= 1 or request.operation == "cancel", "two jobs for one wish: {}", answers)
         if not first.accepted or request.operation == "cancel":
             return
         assert first.job is not None
         self.accepted.add(first.job)
         raised = {row.kind for row in self.read().values() if row.job == first.job}
-        self._require("admission", raised == kinds, f"{request} raised {raised}, not {kinds}")
+        self._require("admission", raised == kinds, "{} raised {}, not {}", request, raised, kinds)
 
     def wrote(self, verb: str, before: dict[int, Row], tickets: Sequence[Any], refused: set[int]) -> None:
         """I4 and I12: a write is kept exactly if its ticket, or the row that was read, is still valid."""
@@ -397,7 +401,9 @@ class Checker:
             right = row is not None and self._stands(verb, row, ticket)
             if kept and verb in ("ring", "expire", "give_up"):
                 self.decided(verb, row)
-            self._require("I4", kept == right, f"{verb} of {ticket} was {'kept' if kept else 'refused'} at {row}")
+            self._require(
+                "I4", kept == right, "{} of {} was {} at {}", verb, ticket, "kept" if kept else "refused", row
+            )
 
     def _taken_rightly(self, row: Row) -> bool:
         """Return whether the reconciler may take this slot from its holder."""
@@ -419,9 +425,9 @@ class Checker:
         free = row.until is None or row.until <= now
         spent = row.attempts >= self.world.rules.retry.max_attempts
         if verb == "expire":
-            self._require("I14", self._taken_rightly(row), f"taken without a reason: {row}")
+            self._require("I14", self._taken_rightly(row), "taken without a reason: {}", row)
         if verb == "give_up":
-            self._require("I14", spent and (free or self._taken_rightly(row)), f"given up without a reason: {row}")
+            self._require("I14", spent and (free or self._taken_rightly(row)), "given up without a reason: {}", row)
         if verb == "ring":
             due = row.due_at is None or row.due_at <= now
             free = free or self._taken_rightly(row)  # the lease was renewed after the read, but is past its deadline
@@ -436,11 +442,11 @@ class Checker:
         now = self.world.clock.now()
         for row in self.read().values():
             alive = row.until is not None and row.until > now
-            self._require("I10", not (alive and self._taken_rightly(row)), f"left with its holder: {row}")
+            self._require("I10", not (alive and self._taken_rightly(row)), "left with its holder: {}", row)
             free = (row.until is None or row.until <= now) and (row.due_at is None or row.due_at <= now)
             spent = row.attempts >= self.world.rules.retry.max_attempts
             timed = row.state == "running" or (row.state == "waiting" and not self.paused())
-            self._require("I13", not (timed and free and spent), f"spent and not given up: {row}")
+            self._require("I13", not (timed and free and spent), "spent and not given up: {}", row)
 
     def _stands(self, verb: str, row: Row, shown: Any) -> bool:
         if verb == "release":
@@ -466,9 +472,9 @@ class Checker:
         state = "deleting" if shown.removing else "running"
         return (row.wanted, row.fence, row.state) == (shown.generation, shown.fence, state)
 
-    def _require(self, promise: str, holds: bool, what: str) -> None:
-        if not holds:
-            raise Violation(promise, what)
+    def _require(self, promise: str, holds: bool, what: str, *values: object) -> None:
+        if not holds:  # only a violation is formatted: most of the time would go into texts that nobody reads
+            raise Violation(promise, what.format(*values))
 
 
 def _standing(wishes: dict[str, str | None], gone: set[str]) -> dict[str, str | None]:
