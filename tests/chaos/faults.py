@@ -17,7 +17,7 @@ from tests.chaos.clocks import find_library
 from tests.chaos.disks import can_mount
 from tests.chaos.older_version import start_older_worker
 from tests.chaos.processes import Role, ended, send
-from tests.chaos.server_faults import SERVER_FAULTS
+from tests.chaos.server_faults import SERVER_FAULTS, alone_at
 from tests.chaos.system import LEASE_SECONDS
 from tests.chaos.waiting import PATIENCE, await_fact
 from tests.support import paid_provider as provider
@@ -196,6 +196,7 @@ FAULTS |= {
 
 
 @fault("webhook_dead")
+@alone_at("receiver")
 def webhook_dead(system: System, chance: random.Random) -> bool:
     """Close the receiver of webhooks for a moment, then open it on the same port."""
     system.receiver.__exit__()
@@ -205,6 +206,7 @@ def webhook_dead(system: System, chance: random.Random) -> bool:
 
 
 @fault("webhook_refuses")
+@alone_at("receiver")
 def webhook_refuses(system: System, chance: random.Random) -> bool:
     before = len(system.receiver.got)
     system.receiver.answers.extend([(500, {}, b"")] * CALLS_SPOILT)
@@ -214,6 +216,7 @@ def webhook_refuses(system: System, chance: random.Random) -> bool:
 
 
 @fault("database_disk_full")
+@alone_at("database")
 def database_disk_full(system: System, chance: random.Random) -> bool:
     fired = system.disk.fill()
     time.sleep(chance.uniform(*SHORT_OUTAGE))
@@ -242,6 +245,7 @@ def _files_disk(system: System) -> Disk:
 
 
 @fault("files_disk_full")
+@alone_at("files")
 def files_disk_full(system: System, chance: random.Random) -> bool:
     fired = _files_disk(system).fill()
     time.sleep(chance.uniform(*SHORT_OUTAGE))
@@ -250,6 +254,7 @@ def files_disk_full(system: System, chance: random.Random) -> bool:
 
 
 @fault("files_read_only")
+@alone_at("files")
 def files_read_only(system: System, chance: random.Random) -> bool:
     """Remount the disk with the files of documents. That fails while an upload writes a file, so try again."""
     fired = await_fact(_files_disk(system).make_read_only)

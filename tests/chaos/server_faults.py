@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -40,8 +41,23 @@ QUEUE_PREFIX = "holdfast"
 VERBS = ("GET", "HEAD", "PUT", "POST", "DELETE")
 BROKER_PATIENCE = 5.0
 
-_one_at_a_time = threading.Lock()  # a server cannot crash while it is being restarted
-_bucket_proxy = threading.Lock()
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+def alone_at(place: str) -> Callable[[Inject], Inject]:
+    """Let a place have one fault at a time: otherwise one could not be repaired, or would end another too early.
+
+    A server cannot crash while it restarts, for example, and a full disk cannot be made read-only.
+    """
+
+    def wrap(inject: Inject) -> Inject:
+        def inject_alone(system: System, chance: random.Random) -> bool:
+            with _locks[place]:
+                return inject(system, chance)
+
+        return inject_alone
+
+    return wrap
 
 
 def _restart(find: Callable[[System], Server], how: str) -> Inject:
@@ -49,12 +65,11 @@ def _restart(find: Callable[[System], Server], how: str) -> Inject:
 
     def inject(system: System, chance: random.Random) -> bool:
         server = find(system)
-        with _one_at_a_time:
-            pid = server.pid
-            getattr(server, how)()
-            fired = not Path(f"/proc/{pid}").exists()
-            time.sleep(chance.uniform(*OUTAGE))
-            server.restart()
+        pid = server.pid
+        getattr(server, how)()
+        fired = not Path(f"/proc/{pid}").exists()
+        time.sleep(chance.uniform(*OUTAGE))
+        server.restart()
         return fired
 
     return inject
@@ -92,6 +107,7 @@ def _cut_commit(when: Cut) -> Inject:
     return inject
 
 
+@alone_at("database")
 def make_database_read_only(system: System, chance: random.Random) -> bool:
     """Refuse all writes for a moment, as a server does after a failover."""
     refused = _set_read_only(system, "on")
@@ -109,20 +125,10 @@ def _set_read_only(system: System, value: str) -> bool:
         return await_fact(lambda: link.execute("SHOW default_transaction_read_only").fetchone() == (value,))
 
 
-def _alone_at_bucket(inject: Inject) -> Inject:
-    """Let the proxy of the bucket have one fault at a time: the end of one would end the others before they occur."""
-
-    def inject_alone(system: System, chance: random.Random) -> bool:
-        with _bucket_proxy:
-            return inject(system, chance)
-
-    return inject_alone
-
-
 def _bucket_answers(answer: Answer, *verbs: str) -> Inject:
     """Let requests to the bucket fail for a moment."""
 
-    @_alone_at_bucket
+    @alone_at("bucket proxy")
     def inject(system: System, chance: random.Random) -> bool:
         proxy = cast("SeparateRoles", system).s3
         failed: list[str] = []
@@ -142,7 +148,7 @@ def _bucket_answers(answer: Answer, *verbs: str) -> Inject:
     return inject
 
 
-@_alone_at_bucket
+@alone_at("bucket proxy")
 def slow_bucket(system: System, chance: random.Random) -> bool:
     proxy = cast("SeparateRoles", system).s3
     before = len(proxy.requests)
@@ -153,7 +159,7 @@ def slow_bucket(system: System, chance: random.Random) -> bool:
     return fired
 
 
-@_alone_at_bucket
+@alone_at("bucket proxy")
 def cut_downloads(system: System, chance: random.Random) -> bool:
     """End every answer of the bucket after a few bytes."""
     proxy = cast("SeparateRoles", system).s3
@@ -165,14 +171,14 @@ def cut_downloads(system: System, chance: random.Random) -> bool:
     return fired
 
 
+@alone_at("broker")
 def pause_broker(system: System, chance: random.Random) -> bool:
     """Stop the broker, so that it keeps its connections and answers nothing, and let it continue."""
-    with _one_at_a_time:
-        pid = _broker(system).pid
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(chance.uniform(*OUTAGE))
-        fired = process_state(pid) == "T"
-        os.kill(pid, signal.SIGCONT)
+    pid = _broker(system).pid
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(chance.uniform(*OUTAGE))
+    fired = process_state(pid) == "T"
+    os.kill(pid, signal.SIGCONT)
     return fired
 
 
@@ -229,20 +235,20 @@ def _queues(system: System) -> Iterator[list[Any]]:
 
 
 SERVER_FAULTS: dict[str, Inject] = {
-    "postgres_crash": _restart(_postgres, "crash"),
-    "postgres_restart": _restart(_postgres, "stop"),
+    "postgres_crash": alone_at("database")(_restart(_postgres, "crash")),
+    "postgres_restart": alone_at("database")(_restart(_postgres, "stop")),
     "postgres_backends_killed": terminate_backends,
     "postgres_commit_lost": _cut_commit(Cut.BEFORE),
     "postgres_commit_unknown": _cut_commit(Cut.AFTER),
     "postgres_read_only": make_database_read_only,
-    "bucket_crash": _restart(_seaweedfs, "crash"),
+    "bucket_crash": alone_at("bucket")(_restart(_seaweedfs, "crash")),
     "bucket_errors": _bucket_answers(Answer(503, "ServiceUnavailable"), *VERBS),
     "bucket_answers_lost": _bucket_answers(Answer(500, "InternalError", applied=True), "PUT", "DELETE", "POST"),
     "bucket_read_only": _bucket_answers(Answer(403, "AccessDenied"), "PUT", "DELETE", "POST"),
     "bucket_full": _bucket_answers(Answer(507, "XMinioStorageFull"), "PUT"),
     "bucket_slow": slow_bucket,
     "bucket_cut": cut_downloads,
-    "broker_crash": _restart(_broker, "crash"),
+    "broker_crash": alone_at("broker")(_restart(_broker, "crash")),
     "broker_flushed": flush_broker,
     "broker_duplicates": duplicate_messages,
     "broker_paused": pause_broker,
