@@ -1232,15 +1232,17 @@ def test_a_ring_does_not_wait_for_the_disk(postgres_url: str, clock: FakeClock) 
     books = open_test_store(postgres_url, clock)
     ask(books)
     marked: list[Rows] = []
-    write_disposable = books.database.write_disposable
+    write_single = books.database.write_single
 
-    def write(statement: ClauseElement, rows: Rows, **params: Any) -> list[tuple[Any, ...]]:
+    def write(
+        statement: ClauseElement, rows: Rows | None = None, *, durable: bool, **params: Any
+    ) -> list[tuple[Any, ...]]:
         with books.database.writing(durable=False) as tx:
             marked.append(tx.run(statement, rows, **params))
             assert tx.run_sql("SHOW synchronous_commit") == [("off",)]
-        return write_disposable(statement, rows, **params)
+        return write_single(statement, rows, durable=durable, **params)
 
-    books.database.write_disposable = write  # type: ignore[method-assign]
+    books.database.write_single = write  # type: ignore[method-assign]
     books.ring(books.find_unrung(["content"], 10).slots)
     assert len(marked[0]) == 1
     with books.database.writing(durable=False) as tx:

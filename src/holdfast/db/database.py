@@ -81,8 +81,8 @@ class Dialect(Protocol):
         """Open a connection for one statement that only reads."""
         ...
 
-    def begin_single_write(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """Open a connection for one statement that writes, and may be lost."""
+    def begin_single_write(self, engine: Engine, *, durable: bool) -> AbstractContextManager[Connection]:
+        """Open a connection for one statement that writes. See `begin_write` for `durable`."""
         ...
 
     def run(
@@ -260,14 +260,17 @@ class Database:
         self._notify(tx)
         return result
 
-    def write_disposable(self, statement: ClauseElement, rows: Rows, **params: Any) -> list[tuple[Any, ...]]:
-        """Run one statement that writes, and may be lost. On PostgreSQL this takes one round trip.
+    def write_single(
+        self, statement: ClauseElement, rows: Rows | None = None, *, durable: bool, **params: Any
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement that writes. On PostgreSQL this takes one round trip.
 
-        A statement with `UNSYNCED` among its conditions does not wait for the disk.
+        If the connection is lost, the statement runs again, although it may have been committed. On PostgreSQL the
+        commit waits for the disk, unless `UNSYNCED` is among the conditions of the statement.
         """
 
         def attempt() -> list[tuple[Any, ...]]:
-            with self.dialect.begin_single_write(self.engine) as connection:
+            with self.dialect.begin_single_write(self.engine, durable=durable) as connection:
                 return self.wrap_connection(connection).run(statement, rows, **params)
 
         return self._retry(attempt)

@@ -146,7 +146,7 @@ class PostgresDialect:
             yield connection
 
     @contextmanager
-    def begin_single_write(self, engine: Engine) -> Iterator[Connection]:
+    def begin_single_write(self, engine: Engine, *, durable: bool) -> Iterator[Connection]:  # noqa: ARG002
         """Open no transaction: the statement commits itself. Behind a pooler it needs one, for the timeouts."""
         with engine.begin() if self._options.pooled else self._begin_implicit(engine) as connection:
             yield connection
@@ -167,7 +167,9 @@ class PostgresDialect:
         if rows is not None:
             values["rows"] = json.dumps(rows, default=bytes.hex)
         cursor.execute(statement.sql, values)
-        return cursor.fetchall() if cursor.description else []
+        result = cursor.pgresult
+        # `description` would build an object for each column.
+        return cursor.fetchall() if result is not None and result.nfields else []
 
     def lock_owners(self, tx: Transaction, owners: Collection[int]) -> None:
         """Lock the rows of the owners in the order of their ids, which prevents deadlocks."""

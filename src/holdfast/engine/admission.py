@@ -88,6 +88,7 @@ class Request:
     traceparent: str | None = None  # the place of the request in a trace, stored with the job
     details: RequestDetails | None = None  # of guarded work
     uses_quota: bool = True  # False: the work itself only makes requests, which are counted
+    rung: bool = False  # the caller sends a message itself; the reconciler sends another one only if that is lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,9 +129,17 @@ class Heartbeat:
                 self._renew()  # what ended one lease may have ended others, too
 
     def start(self) -> None:
-        """Run in a new thread."""
-        self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
-        self._thread.start()
+        """Run in a new thread, unless it runs already."""
+        with self._mutex:
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
+            self._thread.start()
+
+    @property
+    def holder(self) -> str:
+        """The name of the worker whose leases this renews."""
+        return self._holder
 
     def stop(self) -> None:
         """End the thread and unregister the worker."""

@@ -152,6 +152,14 @@ class BatchRemover(Protocol):
         ...
 
 
+class CommitListener(Protocol):
+    """An indexer that must know when its results are committed."""
+
+    def committed(self, completions: Sequence[Completion]) -> None:
+        """Note that the transaction that publishes these results was committed. Must not raise."""
+        ...
+
+
 class Publisher(Protocol):
     """An indexer with rows that are written in the transaction that publishes the result.
 

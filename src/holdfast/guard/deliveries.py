@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import Outcome, Pauses, Ring
 from holdfast.engine.executor import Executor
-from holdfast.engine.liveness import make_holder_name
 from holdfast.errors import UnknownOwner, UnknownSlot
 from holdfast.guard.answers import DeliveryResult
 
@@ -31,37 +30,47 @@ class Deliveries:
         self._guard = guard
         self._work = work
 
-    def process(self, job: Job, indexer: DeliveryRunner) -> DeliveryResult:
+    def process(self, job: Job, indexer: DeliveryRunner, ring: Ring | None = None) -> DeliveryResult:
         """Claim the slot of a job and run its work, or return why that is not possible now."""
         with self._hold_early_lock(job.owner) as free:
             if not free:
                 return self._make_lock_held()
-            if not self._claim_and_run(job, indexer):
+            if not self._claim_and_run(job, indexer, ring):
                 result = self._explain_unclaimed(job)
                 if result.redeliver_in is None:
                     return result
                 self._guard.reconcile()  # the holder may be dead, or the attempts used up
                 if not self._claim_and_run(job, indexer):
                     return self._explain_unclaimed(job)
+            if indexer.has_committed:
+                outcome = Outcome.SUCCESS
+                return DeliveryResult(verdict="done", reason=outcome, outcome=outcome, value=indexer.value)
             return self._describe_attempt(job, indexer.value)
 
-    def _claim_and_run(self, job: Job, indexer: DeliveryRunner) -> bool:
-        """Claim the slot, build it and record the result, with a heartbeat; return whether it could be claimed."""
+    def _claim_and_run(self, job: Job, indexer: DeliveryRunner, ring: Ring | None = None) -> bool:
+        """Claim the slot, build it and record the result; return whether it could be claimed."""
+        ring = ring or self._make_ring(job)
+        return ring is not None and self.make_executor(indexer).run(ring)
+
+    def _make_ring(self, job: Job) -> Ring | None:
+        """Return the ring of a job; None if its slot was deleted."""
         slot = self.find_slot(job)
         if slot is None:
-            return False
-        executor = self.make_executor(indexer)
-        executor.heartbeat.start()
-        try:
-            return executor.run(Ring(slot=slot.id, owner=slot.owner_id, key=slot.key, generation=job.generation))
-        finally:
-            executor.heartbeat.stop()
+            return None
+        return Ring(slot=slot.id, owner=slot.owner_id, key=slot.key, generation=job.generation)
 
     def make_executor(self, indexer: Indexer) -> Executor:
-        """Return an executor for the slots of this work. Its heartbeat must be started and stopped."""
+        """Return an executor for the slots of this work. All executors of a process share its heartbeat."""
         guard = self._guard
-        rules = guard.settings.rules
-        return Executor(guard.store, {self._work: indexer}, holder=make_holder_name(), clock=guard.clock, rules=rules)
+        heartbeat = guard.heartbeat
+        return Executor(
+            guard.store,
+            {self._work: indexer},
+            holder=heartbeat.holder,
+            clock=guard.clock,
+            rules=guard.settings.rules,
+            heartbeat=heartbeat,
+        )
 
     def _explain_unclaimed(self, job: Job) -> DeliveryResult:
         """Return why the slot could not be claimed. Only a live holder or a future due time asks for a redelivery."""

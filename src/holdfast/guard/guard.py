@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from holdfast.clock import SystemClock
 from holdfast.engine import Operation
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.liveness import make_holder_name
 from holdfast.engine.reconciler import Reconciler
 from holdfast.engine.store import LARGEST_BATCH, estimate_from_last_runs
 from holdfast.errors import BadRequest, BadSettings
@@ -76,7 +78,7 @@ class Guard:
         self.clock = SystemClock()
         self.works: dict[str, Work] = {}
         # By process id. Connections from before a fork belong to the parent; dropping the reference would close them.
-        self._opened_by_pid: dict[int, tuple[SqlStore, Reconciler]] = {}
+        self._opened_by_pid: dict[int, _Opened] = {}
 
     def work(
         self,
@@ -108,7 +110,14 @@ class Guard:
     @property
     def store(self) -> SqlStore:
         """The store of this process."""
-        return self._open()[0]
+        return self._open().store
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """The heartbeat of this process. It runs from the first claim of the process until `close`."""
+        heartbeat = self._open().heartbeat
+        heartbeat.start()
+        return heartbeat
 
     def reconcile(self) -> timedelta | None:
         """Run the reconciler once; return the time until something is due.
@@ -116,7 +125,7 @@ class Guard:
         It frees slots of dead workers, fails slots without attempts left, sends lost messages again, and calls
         `on_finished` for jobs that were not reported. It also calls the addresses of requesters.
         """
-        pause = self._open()[1].reconcile()
+        pause = self._open().reconciler.reconcile()
         for work in self.works.values():
             work.notify_late()
             if work.send_due_answers is not None:
@@ -188,9 +197,10 @@ class Guard:
             self.lock.close()
         opened = self._opened_by_pid.pop(os.getpid(), None)
         if opened is not None:
-            opened[0].close()
+            opened.heartbeat.stop()
+            opened.store.close()
 
-    def _open(self) -> tuple[SqlStore, Reconciler]:
+    def _open(self) -> _Opened:
         """Return the store of this process; open it if needed. No mutex: a fork could copy it while it is locked."""
         opened = self._opened_by_pid.get(os.getpid())
         if opened is not None:
@@ -201,10 +211,19 @@ class Guard:
         reconciler = Reconciler(
             store, _ResendingScheduler(self, store), self.works, settings.rules, retention=settings.retention
         )
-        opened = self._opened_by_pid.setdefault(os.getpid(), (store, reconciler))
-        if opened[0] is not store:  # another thread opened it first
+        heartbeat = Heartbeat(store, self.clock, settings.rules, make_holder_name())
+        opened = self._opened_by_pid.setdefault(os.getpid(), _Opened(store, reconciler, heartbeat))
+        if opened.store is not store:  # another thread opened it first
             store.close()
         return opened
+
+
+class _Opened(NamedTuple):
+    """What one process has opened."""
+
+    store: SqlStore
+    reconciler: Reconciler
+    heartbeat: Heartbeat
 
 
 class _ResendingScheduler:

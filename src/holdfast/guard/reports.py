@@ -12,6 +12,7 @@ from holdfast.errors import BadRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.db import Transaction
     from holdfast.engine import Ticket
     from holdfast.engine.store import SqlStore
 
@@ -43,14 +44,18 @@ class Report:
     def add_spending(self, tokens: int, price: float) -> None:
         self._store.add_spending(self._ticket.job, tokens=tokens, price=price)
 
-    def finish(self, value: Any) -> None:
-        """Write the rest, and the value of the run if it is JSON of a reasonable size."""
+    def set_result(self, value: Any) -> None:
+        """Add the value of the run, if it is JSON of a reasonable size."""
         try:
             if value is not None:
                 self._unwritten["result"] = _to_json("result", value)
         except BadRequest as error:
             log.info("result.not_stored job=%s reason=%s", self._ticket.job, error.code)
-        self.flush()
+
+    def write_in(self, tx: Transaction) -> None:
+        """Write the rest in a transaction, which may be repeated."""
+        if self._unwritten:
+            self._store.write_details_in(tx, self._ticket, **self._unwritten)
 
     def flush(self) -> None:
         """Write what was reported. The write of a late run changes nothing."""

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from holdfast.db import Transaction
-    from holdfast.engine import Fault
+    from holdfast.engine import Fault, Ring
     from holdfast.engine.store import Job, Refusal, WorkQuota
     from holdfast.guard.function import GuardedFunction
     from holdfast.guard.guard import Guard
     from holdfast.guard.run import Run
-    from holdfast.guard.runs import SaveResult
+    from holdfast.guard.runs import ResultWriter
 
 log = logging.getLogger("holdfast")
 
@@ -111,9 +111,11 @@ class Work:
         priority: int = DEFAULT_PRIORITY,
         project: str = "",
         callback: str | None = None,
+        rung: bool = False,
     ) -> Request:
         """Return the request of `admit`. `job` is the id of the job that it begins, if the caller chooses it.
 
+        With `rung` the caller sends the message of the job; the reconciler sends it again only if it is lost.
         `payload` is stored with the job, so that its message can be sent again if the broker loses it. `cost` is an
         estimate of what the work costs; the audit of refused requests shows it. `project` groups spending and quotas.
         `callback` is an address that gets a signed message when the job ends; the guard needs `callbacks` for that.
@@ -135,6 +137,7 @@ class Work:
             notify_on_end=self._on_finished is not None or self.answer_calls is not None,
             new_job=None if job is None else JobId(job),
             details=RequestDetails(project=project, callback=self._guard.check_callback(callback)),
+            rung=rung,
         )
 
     def cancel(self, key: str, *, requester: str = "", job: str | None = None) -> Admission:
@@ -225,15 +228,11 @@ class Work:
         self._guard.reconcile()  # frees the work of dead processes
         runner = WaitingRunner(bind, self._guard.store)
         executor = self._deliveries.make_executor(runner)
-        executor.heartbeat.start()
         count = 0
-        try:
-            while count < limit and executor.run_next(1):
-                count += 1
-                if runner.job is not None:
-                    self.notify_finished(runner.job)
-        finally:
-            executor.heartbeat.stop()
+        while count < limit and executor.run_next(1):
+            count += 1
+            if runner.job is not None:
+                self.notify_finished(runner.job)
         return count
 
     def mark_sent(self, key: str) -> None:
@@ -280,10 +279,11 @@ class Work:
 
     def perform(
         self,
-        job: str,
+        job: str | Job,
         work: Callable[[Run], Any],
         *,
-        save: SaveResult | None = None,
+        ring: Ring | None = None,
+        results: ResultWriter | None = None,
         requires_result: bool = True,
     ) -> DeliveryResult:
         """Process one delivery of a message: do the work, unless it is outdated or another worker does it.
@@ -294,18 +294,24 @@ class Work:
         Example:
             invoices.perform(message.job, lambda run: build_invoice(run.key))
 
-        `save` stores the result of the work in the transaction that publishes it. Without `requires_result`, work that
-        returns None succeeds.
+        `results` stores the result of the work in the transaction that publishes it. Without `requires_result`, work
+        that returns None succeeds. A caller that has read the job and its ring passes them, which saves two reads.
         """
         try:
-            found = self.job(job)
+            found = self.job(job) if isinstance(job, str) else job
         except UnknownJob:
             return DeliveryResult(verdict="skipped", reason="unknown_job")
-        runner = DeliveryRunner(work, self._guard.store, save, requires_result=requires_result)
-        result = self._deliveries.process(found, runner)
-        self.notify_finished(job)
-        self._guard.deliver_soon(job)
+        runner = DeliveryRunner(work, self._guard.store, results, requires_result=requires_result)
+        result = self._deliveries.process(found, runner, ring)
+        if self._on_finished is not None or not runner.has_committed:
+            self.notify_finished(found.id)
+        self._guard.deliver_soon(found.id)
         return result
+
+    def mark_reported_in(self, tx: Transaction, job: str) -> None:
+        """Record in the transaction that ends a job that its end was reported, if there is no `on_finished`."""
+        if self._on_finished is None:
+            self._guard.store.mark_reported_in(tx, [job])
 
     def notify_finished(self, job: str) -> None:
         """Call `on_finished` for a job, if it has ended and was not reported yet."""

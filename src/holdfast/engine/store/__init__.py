@@ -27,7 +27,7 @@ from holdfast.engine.store.queue_control import (
     write_quota,
 )
 from holdfast.engine.store.queue_queries import ACTIVE_JOB_STATES
-from holdfast.engine.store.rows import event_from_row, slot_from_row
+from holdfast.engine.store.rows import event_from_row, job_from_row, slot_from_row
 from holdfast.engine.store.sql_store import SqlStore
 from holdfast.engine.store.tables import (
     IS_QUEUED,
@@ -84,6 +84,7 @@ __all__ = [
     "event_marks",
     "events",
     "find_existing_owners",
+    "job_from_row",
     "jobs",
     "lock_and_load_owners",
     "make_storable",

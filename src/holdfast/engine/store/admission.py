@@ -364,9 +364,9 @@ class AdmissionStore(StoreBase):
             for kind, state in kinds.items():
                 row = [needs[kind], case.job, case.generation, str(state), case.request.priority]
                 if kind in case.slots:
-                    old.append([case.slots[kind].id, *row])
+                    old.append([int(case.request.rung), case.slots[kind].id, *row])
                 else:
-                    new.append([case.owner, kind, *row])
+                    new.append([int(case.request.rung), case.owner, kind, *row])
         changes = snapshot.changes_from_rows(tx.run(sql.RAISE_SLOTS, old), Verb.ADMIT)
         for made in tx.run(sql.CREATE_SLOTS, new):
             request = names[made[1]]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.clock import Moment
+    from holdfast.db import Transaction
     from holdfast.engine.slot import Ticket
 
 _row = batch(job=str, work=str, key=str, requester=str, project=str, callback=str)
@@ -122,8 +123,23 @@ class JobDetailStore(StoreBase):
         self, ticket: Ticket, *, counters: str | None = None, partial: str | None = None, result: str | None = None
     ) -> bool:
         """Write what a run reports, as JSON; None leaves a column. Return False if another claim has replaced it."""
+        return self.database.write(
+            lambda tx: self.write_details_in(tx, ticket, counters=counters, partial=partial, result=result),
+            durable=False,
+        )
+
+    def write_details_in(
+        self,
+        tx: Transaction,
+        ticket: Ticket,
+        *,
+        counters: str | None = None,
+        partial: str | None = None,
+        result: str | None = None,
+    ) -> bool:
+        """Do the same in a transaction of the caller."""
         row = [ticket.job, ticket.slot, ticket.fence, counters, partial, result]
-        return bool(self.database.write(lambda tx: tx.run(WRITE_DETAILS, [row]), durable=False))
+        return bool(tx.run(WRITE_DETAILS, [row]))
 
     def add_spending(self, job: str, *, tokens: int, price: float) -> None:
         """Add to what a job has spent. A late worker has spent it, too, so the fence does not matter."""

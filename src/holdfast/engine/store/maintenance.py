@@ -62,7 +62,9 @@ class MaintenanceStore(MetricStore):
     def ring(self, slots: Sequence[Slot]) -> list[Ring]:
         rows = [[*_make_slot_cells(slot), slot.owner_id] for slot in slots]
         # If the database loses this, the worst result is a second ring.
-        marked = self.database.write_disposable(sql.MARK_RUNG, rows, ring_again=micros(self.rules.ring_again))
+        marked = self.database.write_single(
+            sql.MARK_RUNG, rows, durable=False, ring_again=micros(self.rules.ring_again)
+        )
         rung = {slot for (slot,) in marked}
         return [
             Ring(slot=slot.id, owner=slot.owner_id, key=slot.key, generation=slot.wanted)

@@ -27,6 +27,7 @@ from holdfast.errors import UnknownJob, UnknownOwner, UnknownSlot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.db import Transaction
     from holdfast.engine.slot import OwnerId, Ring, Slot
     from holdfast.engine.store.base import Job, LoggedEvent, Refusal
 
@@ -87,7 +88,10 @@ class SqlStore(WorkQuotaStore, JobDetailStore, AdoptionStore, QueueControlStore,
 
     def mark_reported(self, jobs: Sequence[Job]) -> None:
         if jobs:
-            self.database.write(lambda tx: tx.run(sql.MARK_JOBS_REPORTED, [[job.id] for job in jobs]), durable=True)
+            self.database.write(lambda tx: self.mark_reported_in(tx, [job.id for job in jobs]), durable=True)
+
+    def mark_reported_in(self, tx: Transaction, jobs: Sequence[str]) -> None:
+        tx.run(sql.MARK_JOBS_REPORTED, [[job] for job in jobs])
 
     def events(self, after: int = 0, limit: int = 1000) -> list[LoggedEvent]:
         """Read the event log after an id."""

@@ -393,12 +393,20 @@ _row = batch(
 )
 OPEN_JOBS = insert(jobs).from_select(["created_at", *_row.c.keys()], select(NOW, *_row.c))
 
-_row = batch(owner_id=int, kind=str, needs=str, job=str, wanted=int, state=str, priority=int)
-CREATE_SLOTS = insert(slots).from_select(["queued_at", *_row.c.keys()], select(NOW, *_row.c)).returning(*slots.c)
+_row = batch(rung=int, owner_id=int, kind=str, needs=str, job=str, wanted=int, state=str, priority=int)
+_rung, *_columns = _row.c
+CREATE_SLOTS = (
+    insert(slots)
+    .from_select(
+        ["queued_at", "rung_at", *(column.key for column in _columns)],
+        select(NOW, case((_rung == 1, NOW), else_=None), *_columns),
+    )
+    .returning(*slots.c)
+)
 
 # A new generation of an existing slot. The served result and a live lease remain; the holder releases the slot when
 # its next renewal is rejected.
-_row = batch(slot=int, needs=str, job=str, wanted=int, state=str, priority=int)
+_row = batch(rung=int, slot=int, needs=str, job=str, wanted=int, state=str, priority=int)
 RAISE_SLOTS = (
     update(slots)
     .values(
@@ -408,7 +416,7 @@ RAISE_SLOTS = (
         state=_row.c.state,
         priority=_row.c.priority,
         due_at=None,
-        **NEW_GENERATION,
+        **NEW_GENERATION | {"rung_at": case((_row.c.rung == 1, NOW), else_=None)},
     )
     .where(slots.c.id == _row.c.slot)
     .returning(*slots.c)

@@ -8,11 +8,12 @@ message for an answered call is discarded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import micros
-from holdfast.engine import JobId, Verdict
+from holdfast.engine import JobId, Ring, SlotKey, Verdict
+from holdfast.engine.store import job_from_row
 from holdfast.guard.answers import Admission
 from holdfast.guard.celery import statements as sql
 from holdfast.guard.tables import CallVerdict, ResultKind
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 100  # calls sent in one pass
 SWEEP_SIZE = 500
+CALL_WIDTH = len(sql.CALL_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,20 @@ class Call:
     def runs_job(self) -> bool:
         """Whether the message of this call carries the job. Other calls wait for the end of it."""
         return self.verdict is CallVerdict.ACCEPTED
+
+
+class KnownCall(NamedTuple):
+    """A call with its job, and the ring of this job, from one read."""
+
+    call: Call
+    job: Job | None = None  # None: it has none, or the job was removed
+    ring: Ring | None = None  # None: the slot was deleted
+
+    @property
+    def active_job(self) -> Job | None:
+        """The job, while it has not ended and the call waits for it."""
+        ended = self.job is None or self.job.outcome is not None
+        return None if ended or self.call.verdict in (CallVerdict.REJECTED, CallVerdict.REVOKED) else self.job
 
 
 class NewCall(NamedTuple):
@@ -117,7 +133,7 @@ class CallStore:
         tx.run(sql.DECIDE_CALL, call=new.id, job=result.job, verdict=str(result.verdict), reason=result.reason)
         if result.verdict in (Verdict.SKIPPED, Verdict.REJECTED):
             tx.run(sql.ANSWER_NOW, call=new.id)
-        if not result.accepted:
+        if not result.accepted or result.generation == 1:  # a new key has no older calls
             return []
         rows = tx.run(sql.RELEASE_OLDER_CALLS, base=self._work, owner=owner, job=result.job)
         return [_call_from_row(row) for row in rows]
@@ -142,18 +158,35 @@ class CallStore:
 
     def get(self, call: str) -> Call:
         """Return a call that exists."""
-        found = self.find(call)
+        return self.get_with_job(call).call
+
+    def get_with_job(self, call: str) -> KnownCall:
+        """Return a call that exists, with its job."""
+        found = self.find_with_job(call)
         assert found is not None  # noqa: S101 - the caller read its row before, and calls are kept for days
         return found
 
-    def set_message(self, call: Call, message: str) -> Call:
+    def find_with_job(self, call: str) -> KnownCall | None:
+        """Return a call of this work with its job."""
+        rows = self._guard.store.database.read(sql.SELECT_CALL_WITH_JOB, call=call, base=self._work)
+        return _known_from_row(rows[0]) if rows else None
+
+    def set_message(self, call: Call, message: str) -> None:
         """Replace the message of a call: the next attempt has other arguments."""
         self._write(sql.SET_MESSAGE, call=call.id, message=message)
-        return replace(call, message=message)
 
     def release(self, job: Job) -> list[Call]:
         """Mark the calls of an ended job as due. The caller must send their messages."""
         rows = self._write(sql.RELEASE_CALLS, base=self._work, owner=job.owner, job=job.id)
+        return [_call_from_row(row) for row in rows]
+
+    def release_and_reserve(self, tx: Transaction, job: str, key: str, call: str) -> list[Call]:
+        """Mark the calls of a job as due, in the transaction that ends it, and reserve the answer of one call.
+
+        The caller answers this call, and sends the messages of the others.
+        """
+        lease = micros(self._guard.settings.rules.lease)
+        rows = tx.run(sql.RELEASE_AND_RESERVE, base=self._work, owner=key, job=job, call=call, lease=lease)
         return [_call_from_row(row) for row in rows]
 
     def revoke(self, call: Call) -> list[Call]:
@@ -173,8 +206,9 @@ class CallStore:
         lease = micros(self._guard.settings.rules.lease)
         return bool(self._write(sql.CLAIM_ANSWER, call=call.id, lease=lease))
 
-    def mark_answered(self, call: str) -> None:
-        self._write(sql.MARK_ANSWERED, call=call)
+    def mark_answered(self, call: str, *, durable: bool = True) -> None:
+        """Record that a call was answered. If that is lost, the call is answered again."""
+        self._guard.store.database.write_single(sql.MARK_ANSWERED, durable=durable, call=call)
 
     def save_error(self, job: str, key: str, fence: int, data: str) -> None:
         """Store what a run raised, unless a run of this job has published."""
@@ -213,7 +247,19 @@ class CallStore:
         return self._write(statement, **params) if self._guard.store.database.read(wanted, **params) else []
 
     def _write(self, statement: Any, **params: Any) -> list[Any]:
-        return self._guard.store.database.write(lambda tx: tx.run(statement, **params), durable=True)
+        return self._guard.store.database.write_single(statement, durable=True, **params)
+
+
+def _known_from_row(row: Sequence[Any]) -> KnownCall:
+    call = _call_from_row(row[:CALL_WIDTH])
+    slot, *cells = row[CALL_WIDTH:]
+    if cells[0] is None:
+        return KnownCall(call)
+    job = job_from_row(cells)
+    if slot is None:
+        return KnownCall(call, job)
+    key = SlotKey(call.work, call.key, call.work)
+    return KnownCall(call, job, Ring(slot=slot, owner=job.owner_id, key=key, generation=job.generation))
 
 
 def _call_from_row(row: Sequence[Any]) -> Call:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, assert_never
 
@@ -30,7 +31,7 @@ from holdfast.errors import (
     UnknownJob,
     WorkError,
 )
-from holdfast.guard.celery.calls import Call, StoredResult
+from holdfast.guard.celery.calls import Call, KnownCall, StoredResult
 from holdfast.guard.celery.encoding import decode, decode_exception, encode, encode_exception
 from holdfast.guard.celery.message import TRIES_HEADER, Message
 from holdfast.guard.tables import CallVerdict, ResultKind
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from holdfast.db import Transaction
+    from holdfast.engine import Ring
     from holdfast.engine.store import Job
     from holdfast.guard.answers import DeliveryResult
     from holdfast.guard.celery.task import GuardedTask
@@ -76,6 +78,8 @@ class Delivery:
         self._encoded: str | None = None
         self._error: BaseException | None = None
         self._retry_message: Message | None = None
+        self._released: list[Call] = []  # calls that the published job answers
+        self._has_committed = False
         self.gave_up = False  # Celery's own retries are used up
 
     @property
@@ -86,27 +90,22 @@ class Delivery:
 
     def execute(self) -> Any:
         """Run the job or wait for it; return or raise what answers the call."""
-        call = self._task.find_or_admit(self._request, self._args, self._kwargs, local=self._local)
-        while (job := self._find_active_job(call)) is not None:
-            if not call.runs_job and not self._local:
+        known = self._task.find_or_admit(self._request, self._args, self._kwargs, local=self._local)
+        self._call = known.call
+        while (job := known.active_job) is not None:
+            if not known.call.runs_job and not self._local:
                 raise self._discard("joined")
-            result = self._attempt(call, job)
+            result = self._attempt(known.call, job, known.ring)
+            if self._has_committed:
+                return self._answer_published(known.call)
+            if result.outcome is None and result.verdict != "skipped":
+                self._wait(known.call, result)
+            known = self._task.calls.get_with_job(known.call.id)
             if result.verdict == "skipped":
                 break  # the job has ended
-            if result.outcome is None:
-                call = self._wait(call, result)
-        return self._answer(call)
+        return self._answer(known)
 
-    def _find_active_job(self, call: Call) -> Job | None:
-        if call.job is None or call.verdict in (CallVerdict.REJECTED, CallVerdict.REVOKED):
-            return None
-        try:
-            job = self._task.work.job(call.job)
-        except UnknownJob:
-            return None
-        return job if job.outcome is None else None
-
-    def _attempt(self, call: Call, job: Job) -> DeliveryResult:
+    def _attempt(self, call: Call, job: Job, ring: Ring | None) -> DeliveryResult:
         """Try to run the job. A local call that joined it runs it with the arguments of the call that began it."""
         self._run = self._error = self._retry_message = None
         first = call if call.runs_job else self._task.calls.find(job.id)
@@ -114,7 +113,7 @@ class Delivery:
             message = Message.decode(self._task.app, first.message)
             self._args, self._kwargs = message.args, message.kwargs
         return self._task.work.perform(
-            job.id, self._run_body, save=self._save, requires_result=self._task.requires_result
+            job, self._run_body, ring=ring, results=self, requires_result=self._task.requires_result
         )
 
     def _run_body(self, run: Run) -> Any:
@@ -154,16 +153,31 @@ class Delivery:
                     self._task.work.write(lambda tx: self._save_in(tx, run))
         return self._value if self._kind is ResultKind.VALUE else True
 
-    def _save(self, connection: Connection, run: Run, value: Any) -> None:
-        """Store the result in the transaction that publishes it; the task may do so before it returns."""
+    def save(self, connection: Connection, run: Run, value: Any) -> None:
+        """Store the value that the task passes to `run.commit`, in the transaction that publishes it."""
         if self._encoded is None:
             self._value = value
             self._encoded = encode(value, self._task.app.conf.result_serializer)
         self._save_in(self._task.work.wrap_connection(connection), run)
 
+    def save_final(self, tx: Transaction, run: Run, value: Any) -> None:  # noqa: ARG002 - kept as `_value`
+        """Store the result in the transaction that publishes it. Reserve the answer of this call, release the others.
+
+        So an answer needs no further transaction, and a call that joins later finds the job at its end.
+        """
+        self._save_in(tx, run)
+        self._released = self._task.calls.release_and_reserve(tx, run.job, run.key, self._call.id)
+        self._task.work.mark_reported_in(tx, run.job)
+
+    def committed(self) -> None:
+        self._has_committed = True
+
     def _save_in(self, tx: Transaction, run: Run) -> None:
-        assert self._encoded is not None  # noqa: S101 - the callers have encoded it
-        self._task.calls.save_result(tx, run.job, run.key, StoredResult(run.fence, self._kind, self._encoded))
+        self._task.calls.save_result(tx, run.job, run.key, self._make_result(run))
+
+    def _make_result(self, run: Run) -> StoredResult:
+        assert self._encoded is not None  # noqa: S101 - it is encoded before it is stored
+        return StoredResult(run.fence, self._kind, self._encoded)
 
     def _try_again(self, retry: Retry, when: Any) -> RetryLater:
         """Return the error for a retry of Celery: another attempt of this generation, which is not counted."""
@@ -194,12 +208,15 @@ class Delivery:
         """Keep the message of Celery's `retry`. It is sent when the attempt has ended."""
         self._retry_message = Message.from_options(self._task, self._request.id, args, kwargs, options)
 
-    def _wait(self, call: Call, result: DeliveryResult) -> Call:
+    def _wait(self, call: Call, result: DeliveryResult) -> None:
         """Wait in this process, or leave the rest to a later message by raising `Retry` or `Ignore`."""
         if self._retry_message is not None:
-            call = self._task.calls.set_message(call, self._retry_message.encode(self._task))
+            message = self._retry_message.encode(self._task)
+            self._task.calls.set_message(call, message)
+            call = replace(call, message=message)
         if self._local:
-            return self._wait_here(call, result)
+            self._wait_here(result)
+            return
         if result.redeliver_in is None:
             raise self._discard(result.reason)
         if result.verdict == "lock_held":
@@ -220,16 +237,25 @@ class Delivery:
         log.info("delivery.discarded task=%s call=%s reason=%s", self._task.name, self._request.id, reason)
         return Ignore(reason)
 
-    def _wait_here(self, call: Call, result: DeliveryResult) -> Call:
+    def _wait_here(self, result: DeliveryResult) -> None:
         pause = result.redeliver_in.total_seconds() if result.redeliver_in is not None else LONGEST_WAIT_SECONDS
         time.sleep(min(pause, LONGEST_WAIT_SECONDS))
         if self._retry_message is not None:
             self._args, self._kwargs = self._retry_message.args, self._retry_message.kwargs
             self._request.retries += 1
-        return call
 
-    def _answer(self, call: Call) -> Any:
+    def _answer_published(self, call: Call) -> Any:
+        """Return the answer after the result was committed. The same transaction reserved it."""
+        for one in self._released:
+            if one.id != call.id:
+                self._task.send_answer(one)
+        if not self._local and all(one.id != call.id for one in self._released):
+            raise self._discard("answered")
+        return self._return(call, self._make_result(self.run))
+
+    def _answer(self, known: KnownCall) -> Any:
         """Return or raise the answer to a call whose job has ended. Each call is answered once."""
+        call = known.call
         if not self._local and not self._task.calls.claim_answer(call):
             raise self._discard("answered")
         if call.verdict is CallVerdict.REJECTED:
@@ -238,7 +264,9 @@ class Delivery:
             return self._answer_cancelled(call)
         if call.verdict is CallVerdict.SKIPPED or call.job is None:
             return self._return(call, self._task.calls.find_newest_result(call.key))
-        return self._answer_ended(call, self._task.work.job(call.job))
+        if known.job is None:
+            raise UnknownJob(call.job)
+        return self._answer_ended(call, known.job)
 
     def _answer_ended(self, call: Call, job: Job) -> Any:
         match job.outcome:

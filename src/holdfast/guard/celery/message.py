@@ -111,6 +111,11 @@ class Message:
         return {name: value for name, value in self.options.items() if name not in NOT_FOR_ANSWERS}
 
 
+def continues(request: Context) -> bool:
+    """Return whether Celery starts a callback or the next task after this execution."""
+    return bool(request.callbacks or request.chain or request.chord)
+
+
 def make_call_id(task_id: str, options: Mapping[str, Any]) -> str:
     """Return the id of a call. A call that replaces another one has its Celery id, and another nesting."""
     nesting = options.get("replaced_task_nesting") or 0

@@ -14,7 +14,8 @@ from celery.utils.functional import maybe_list
 from celery.worker.control import control_command
 from celery.worker.control import revoke as revoke_in_celery
 from celery.worker.request import Request
-from celery.worker.state import task_ready
+from celery.worker.state import revoked as revoked_tasks
+from celery.worker.state import revoked_stamps, task_ready
 
 from holdfast.engine import Fault
 from holdfast.guard.celery.encoding import encode_exception
@@ -45,10 +46,14 @@ class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
 
     def revoked(self) -> bool:
         """Do not discard the message for a call whose answer is known: it stores REVOKED and calls the errbacks."""
-        if not self._already_revoked and self.task.has_answer(self.call_id):
+        if not self._already_revoked and self._may_be_revoked() and self.task.has_answer(self.call_id):
             return False
         revoked: bool = super().revoked()
         return revoked
+
+    def _may_be_revoked(self) -> bool:
+        """Return whether Celery reads more than its own memory: most messages need no look at the database."""
+        return bool(self.expires or revoked_stamps or self.id in revoked_tasks)
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
         """Cancel the job. Celery would store REVOKED now, call no errbacks and leave the canvas waiting for ever."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import and_, delete, exists, or_, select, update
+from sqlalchemy import and_, case, delete, exists, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from holdfast.db import LIMIT, NOW, int_param, text_literal, text_param
-from holdfast.engine.store import jobs
+from holdfast.engine.store import jobs, slots
 from holdfast.guard.tables import CallVerdict, ResultKind, calls, results
 
 _unanswered = calls.c.answered_at.is_(None)
@@ -36,6 +36,13 @@ DECIDE_CALL = (
 # The sender sends a message in the same moment; the reconciler sends another one later.
 ANSWER_NOW = update(calls).values(due_at=NOW, sent_at=NOW).where(_is_this_call, calls.c.wanted == 1)
 SELECT_CALL = select(*CALL_COLUMNS).where(_is_this_call, calls.c.base == text_param("base"))
+_job_of_call = jobs.c.id == calls.c.job
+_slot_of_job = and_(slots.c.owner_id == jobs.c.owner_id, slots.c.kind == calls.c.base)
+SELECT_CALL_WITH_JOB = (
+    select(*CALL_COLUMNS, slots.c.id, *jobs.c)
+    .select_from(calls.outerjoin(jobs, _job_of_call).outerjoin(slots, _slot_of_job))
+    .where(_is_this_call, calls.c.base == text_param("base"))
+)
 SET_MESSAGE = update(calls).values(message=text_param("message")).where(_is_this_call)
 _waiting = and_(calls.c.wanted == 1, _unanswered, calls.c.due_at.is_(None))
 _of_key = and_(calls.c.base == text_param("base"), calls.c.owner == text_param("owner"))
@@ -50,6 +57,13 @@ RELEASE_CALLS = (
     update(calls)
     .values(due_at=NOW, sent_at=NOW)
     .where(_of_key, _waiting, calls.c.job == text_param("job"))
+    .returning(*CALL_COLUMNS)
+)
+# In the transaction that publishes a result: release all calls of the job, and reserve the answer of one of them.
+RELEASE_AND_RESERVE = (
+    update(calls)
+    .values(due_at=NOW, sent_at=NOW, until=case((_is_this_call, NOW + int_param("lease")), else_=calls.c.until))
+    .where(_of_key, calls.c.job == text_param("job"), or_(_waiting, and_(_is_this_call, _unanswered, _free)))
     .returning(*CALL_COLUMNS)
 )
 REVOKE_CALL = (

@@ -17,9 +17,9 @@ with importing_extra("celery"):
     from kombu.exceptions import OperationalError
 
 from holdfast.errors import BadRequest
-from holdfast.guard.celery.calls import Admitted, Call, CallStore, NewCall
+from holdfast.guard.celery.calls import Admitted, Call, CallStore, KnownCall, NewCall
 from holdfast.guard.celery.delivery import Delivery, Replacement
-from holdfast.guard.celery.message import HEADER, TRIES_HEADER, Message, make_call_id
+from holdfast.guard.celery.message import HEADER, TRIES_HEADER, Message, continues, make_call_id
 from holdfast.guard.celery.results import GuardedResult
 
 if TYPE_CHECKING:
@@ -115,7 +115,6 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         admitted = self.admit(make_call_id(task_id, options), task_id, message, admission_options)
         result = GuardedResult(self, task_id, admitted.admission)
         if admitted.new and admitted.call.runs_job:
-            self.work.mark_sent(admitted.call.key)
             with _tolerate_broker_outage(admitted.call):
                 super().apply_async(args, kwargs, task_id, producer, **message.with_times(options))
         elif self.app.current_worker_task is not None and options.get("add_to_parent", True):
@@ -133,17 +132,19 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         given = {**options, **({"priority": priority} if priority in GUARD_PRIORITIES else {})}
         ignored = message.options.get("ignore_result", self.ignore_result)
         new = NewCall(call, task_id, message.encode(self), wanted=not ignored or message.continues)
-        admitted = self.calls.admit(new, self.work.make_request(key, job=call, **given))
+        admitted = self.calls.admit(new, self.work.make_request(key, job=call, rung=True, **given))
         settled = admitted.new and new.wanted and admitted.admission.settled
         for one in (*admitted.released, *((admitted.call,) if settled else ())):
             self.send_answer(one)
         return admitted
 
-    def find_or_admit(self, request: Context, args: Sequence[Any], kwargs: Mapping[str, Any], *, local: bool) -> Call:
+    def find_or_admit(
+        self, request: Context, args: Sequence[Any], kwargs: Mapping[str, Any], *, local: bool
+    ) -> KnownCall:
         """Return the call of a message. A message from a process without the guard is admitted now."""
         task_id = request.id or uuid()
         call_id = make_call_id(task_id, vars(request))
-        found = self.calls.find(call_id)
+        found = self.calls.find_with_job(call_id)
         if found is not None:
             return found
         message = Message.from_request(request, args, kwargs)
@@ -151,10 +152,10 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         key = self.key_of(*args, **kwargs)
         wanted = not local and (not self.ignores_result(request) or message.continues)
         new = NewCall(call_id, task_id, message.encode(self), wanted=wanted)
-        admitted = self.calls.admit(new, self.work.make_request(key, job=call_id, **options))
+        admitted = self.calls.admit(new, self.work.make_request(key, job=call_id, rung=True, **options))
         for one in admitted.released:
             self.send_answer(one)
-        return admitted.call
+        return self.calls.get_with_job(call_id)
 
     def ignores_result(self, request: Context) -> bool:
         return bool(get_actual_ignore_result(self, request))
@@ -242,8 +243,11 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         return super().replace(sig)
 
     def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
-        """Record that Celery has stored the result and sent what continues."""
-        self.calls.mark_answered(self._call_id)
+        """Record that Celery has stored the result and sent what continues.
+
+        If a power cut loses this record, the call is answered again. That matters only if something continues.
+        """
+        self.calls.mark_answered(self._call_id, durable=continues(self.request))
         super().on_success(retval, task_id, args, kwargs)
 
     def on_failure(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
