@@ -5,6 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from holdfast.errors import StoreReadOnly
 from tests.support.http_site import API, problem
 
 if TYPE_CHECKING:
@@ -169,6 +172,34 @@ def test_a_repeated_request_with_an_idempotency_key_gets_the_first_response(site
     assert (refused[0].status_code, problem(refused[0])["code"]) == (409, "name_taken")
     assert refused[0].content == refused[1].content
     assert refused[1].headers["idempotency-replayed"] == "true"
+
+
+@pytest.mark.parametrize("answered", ["accepted", "failed"])
+def test_the_response_does_not_depend_on_whether_it_can_be_stored(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch, answered: str
+) -> None:
+    """A committed upload that is answered with an error would be repeated, although it took effect."""
+
+    def refuse(*_: Any) -> bool:
+        raise StoreReadOnly("database_read_only", path="holdfast.db")
+
+    def break_down(*_: Any, **__: Any) -> None:
+        raise RuntimeError
+
+    state = site.rig.library.idempotency
+    monkeypatch.setattr(type(state), "finish", refuse)
+    monkeypatch.setattr(type(state), "release", refuse)
+    if answered == "failed":
+        monkeypatch.setattr(type(site.rig.library.adder), "add", break_down)
+        answer = site.upload("whales.md", WHALES, headers={"Idempotency-Key": "k"})
+        assert (answer.status_code, problem(answer)["code"]) == (500, "internal_error")
+        return
+    answer = site.upload("whales.md", WHALES, headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 202
+    repeated = site.upload("whales.md", WHALES, headers={"Idempotency-Key": "k"})
+    assert (repeated.status_code, problem(repeated)["code"]) == (409, "in_flight")
+    site.rig.work()
+    assert [one["status"] for one in site.http.get("/bases/shelf/documents").json()["items"]] == ["success"]
 
 
 def test_simultaneous_requests_with_one_idempotency_key_are_carried_out_once(site: HttpSite) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from holdfast.catalog.repository import BaseSettings
 from holdfast.db.database import Database
+from holdfast.documents import remove
 from holdfast.documents.lists import DocumentFilter
 from holdfast.documents.requests import Upload
 from holdfast.engine.states import SlotState, Status
-from holdfast.errors import StoreReadOnly, Transient
+from holdfast.errors import StoreFull, StoreReadOnly, Transient
 from holdfast.indexes import gc, gc_statements
 from tests.support.audit import audit_quiet, changed
 from tests.support.foreign_index import install
@@ -185,6 +186,31 @@ def test_a_batch_removes_no_rows_of_documents_that_are_not_deleted(
     monkeypatch.setattr(gc, "sql", changed(gc_statements, {f"{batch}, _is_deleted({guard}.c.owner_id))": f"{batch})"}))
     rig.library.indexes.garbage_collector().remove_owners(living, lambda: None)
     assert left(rig) != before
+
+
+@pytest.mark.parametrize("how", ["delete", "clear"])
+def test_a_committed_delete_is_answered_as_done_if_its_clean_up_cannot_be_requested(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """An error would claim that nothing was written, and the documents disappear later all the same."""
+    monkeypatch.setattr(remove, "ITEMS_PER_REQUEST", 2)
+    ids = fill(rig, 4)
+
+    def refuse(*_: Any) -> list[Any]:
+        raise StoreFull(place="PostgreSQL")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(rig.store), "admit", refuse)
+        if how == "delete":
+            delete(rig, ids)
+        else:
+            rig.library.remover.clear(rig.base)
+    assert rig.library.searcher.search(rig.base, "krill") == []
+    rig.library.remover.continue_deletes()
+    rig.work()
+    while rig.library.sweep(100):
+        pass
+    assert set(left(rig)) == {0}
 
 
 def test_a_claim_takes_up_to_the_limit_of_deleted_slots_of_each_kind(rig: Rig) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +22,16 @@ from holdfast.api import problems
 from holdfast.api.auth import authenticate, get_server_state
 from holdfast.api.uploads import spool_body
 from holdfast.auth import FirstRequest, InFlight, Mismatch, Replay, StoredResponse
-from holdfast.errors import RETRY_AFTER_SECONDS, HoldfastError
+from holdfast.errors import RETRY_AFTER_SECONDS, HoldfastError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from starlette.types import Message
 
     from holdfast.auth import Caller, IdempotencyStore
+
+log = logging.getLogger("holdfast")
 
 IDEMPOTENCY_HEADER = "idempotency-key"
 REPLAYED_HEADERS = {"Idempotency-Replayed": "true"}
@@ -68,13 +72,26 @@ class IdempotentRoute(APIRoute):
     def _store_response(self, store: IdempotencyStore, first: FirstRequest, response: Response) -> None:
         """Store a response. After a server error, and for a stream, release the key, so that a repeat runs again."""
         body = getattr(response, "body", None)
-        if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or body is None:
-            store.release(first)
-        else:
+        with _ignoring_store_errors():
+            if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or body is None:
+                store.release(first)
+                return
             stored = self.body_to_store(bytes(body))
             store.finish(
                 first, StoredResponse(status=response.status_code, headers=dict(response.headers), body=stored)
             )
+
+
+@contextmanager
+def _ignoring_store_errors() -> Iterator[None]:
+    """Log an error of the store: the request was processed, so its response is valid, also if it cannot be stored.
+
+    The key is free again when its lease expires. A repeat then runs the request once more.
+    """
+    try:
+        yield
+    except StoreError as error:
+        log.warning("idempotency.not_stored error=%s", error)
 
 
 class SecretIdempotentRoute(IdempotentRoute):
@@ -108,7 +125,8 @@ async def _respond_once(
             try:
                 return await _respond(request, again, handle), begun
             except BaseException:
-                await run_in_threadpool(store.release, begun)
+                with _ignoring_store_errors():
+                    await run_in_threadpool(store.release, begun)
                 raise
 
 

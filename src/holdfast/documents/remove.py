@@ -7,6 +7,7 @@ requested in several transactions. A crash between them leaves hidden items whos
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from holdfast.catalog import base_event, item_removed_event
@@ -15,6 +16,7 @@ from holdfast.documents.requests import ItemReply
 from holdfast.documents.selection import lock_open_base, require_unchanged, select_outermost
 from holdfast.engine import Event, Operation, Request, Status, Verdict
 from holdfast.engine.store import LARGEST_BATCH, find_existing_owners, record_events, require_held
+from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
     from holdfast.engine import AdmissionResult, JobId, Ticket
     from holdfast.engine.store import SqlStore
+
+log = logging.getLogger("holdfast")
 
 ITEMS_PER_REQUEST = LARGEST_BATCH // 2  # whose clean-up one transaction requests; an item has two owners at most
 
@@ -95,7 +99,7 @@ class DocumentRemover:
             record(tx, replies, len(hidden))
 
         self._store.admit_with(hide, reply)
-        while len(hidden) > ITEMS_PER_REQUEST and self._request_clean_up(requester, LARGEST_BATCH):
+        while len(hidden) > ITEMS_PER_REQUEST and self._begin_clean_up(requester):
             pass
         return replies
 
@@ -114,7 +118,7 @@ class DocumentRemover:
             ]
 
         self._store.admit_with(hide)
-        self._request_clean_up(requester, LARGEST_BATCH)
+        self._begin_clean_up(requester)
 
     def continue_deletes(self, limit: int = LARGEST_BATCH) -> int:
         """Continue interrupted deletes, and remove items without slots; return how many owners and items."""
@@ -129,6 +133,17 @@ class DocumentRemover:
         """Return hidden items without slots and children, and their blobs."""
         with self._store.database.reading() as tx:
             return [(item, blob) for item, blob in tx.run(sql.SELECT_REMOVABLE_ITEMS, limit=limit)]
+
+    def _begin_clean_up(self, requester: str) -> int:
+        """Request a batch of clean-ups after the items are hidden; return how many.
+
+        The delete is committed, so an error here must not reach the caller. `continue_deletes` repeats the request.
+        """
+        try:
+            return self._request_clean_up(requester, LARGEST_BATCH)
+        except StoreError as error:
+            log.warning("delete.clean_up_postponed error=%s", error)
+            return 0
 
     def _request_clean_up(self, requester: str, limit: int) -> int:
         """Request clean-ups that were not requested yet; return how many."""
