@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,6 +14,7 @@ from holdfast.catalog.repository import BaseSettings
 from holdfast.documents import lists, queries
 from holdfast.documents.lists import Order
 from holdfast.engine.store import queue_queries
+from holdfast.engine.store.statements import LOCK_OWNERS_BY_NAME
 from holdfast.events.statements import POSTGRES_STATEMENTS, SELECT_FOREIGN_EVENT
 from holdfast.service.local import LocalService
 from tests.support.explain import Explained, ExplainingDialect, SqliteExplainingDialect
@@ -146,3 +148,14 @@ def find_large_reads(
             found[name] = explained.rows_by_statement.most_common(1)
     rig.store.close()
     return found
+
+
+@pytest.mark.postgres
+def test_a_small_batch_uses_the_index_of_a_table_that_was_never_analysed(store: SqlStore) -> None:
+    """The planner expects few rows of a batch. With more it would read the whole table for each small batch."""
+    owners = """INSERT INTO owners (base, owner, generation, status, created_at)
+    SELECT 'shelf', CAST(i AS TEXT), 1, 'success', 1 FROM generate_series(1, 2000) AS i"""
+    store.database.write(lambda tx: tx.run_sql(owners), durable=False)
+    plan = explain(store, LOCK_OWNERS_BY_NAME, rows=json.dumps([["shelf", "7"]]))
+    assert "Index" in plan
+    assert "Seq Scan" not in plan
