@@ -26,7 +26,6 @@ from holdfast.errors import (
     RetryLater,
     StaleLease,
     StoreError,
-    Transient,
     UnknownJob,
     WorkError,
 )
@@ -98,8 +97,9 @@ class Delivery:
         return self._answer(call)
 
     def _find_active_job(self, call: Call) -> Job | None:
-        if call.job is None or call.verdict in (CallVerdict.REJECTED, CallVerdict.REVOKED):
+        if call.verdict not in (CallVerdict.ACCEPTED, CallVerdict.JOINED):
             return None
+        assert call.job is not None  # noqa: S101 - such a call has a job
         try:
             job = self._task.work.job(call.job)
         except UnknownJob:
@@ -126,7 +126,7 @@ class Delivery:
         except Replacement as replacement:
             self._kind, self._value = ResultKind.REPLACED, dict(replacement.signature)
         except Retry as retry:
-            if self._retry_message is None and retry.sig is not None:  # Celery sends nothing in eager mode
+            if retry.sig is not None:  # Celery sends nothing in eager mode
                 self.plan_retry(retry.sig.args, retry.sig.kwargs, retry.sig.options)
             raise self._try_again(retry, retry.when) from retry
         except Ignore:
@@ -169,10 +169,9 @@ class Delivery:
         """Return the error for a retry of Celery: another attempt of this generation, which is not counted."""
         self._error = retry
         now = self._task.app.now()
-        seconds = when if isinstance(when, int | float) else (when - now).total_seconds() if when else 0
         if self._retry_message is not None:
-            due = self._retry_message.due_at(self._task.app)
-            seconds = (due - now).total_seconds() if due is not None else seconds
+            when = self._retry_message.due_at(self._task.app)
+        seconds = when if isinstance(when, int | float) else (when - now).total_seconds() if when else 0
         return RetryLater("retry_requested", retry_after=max(SHORTEST_DELAY, timedelta(seconds=seconds)))
 
     def _classify(self, error: Exception) -> WorkError:
@@ -186,7 +185,7 @@ class Delivery:
         known = error if isinstance(error, WorkError) else categorise(error)
         if known is None:
             return Permanent("unexpected", params={"type": type(error).__name__, "detail": str(error)[:500]})
-        if self.gave_up and isinstance(known, Transient):
+        if self.gave_up:
             return Permanent(known.code, params=known.params)
         return known
 
@@ -200,8 +199,6 @@ class Delivery:
             call = self._task.calls.set_message(call, self._retry_message.encode(self._task))
         if self._local:
             return self._wait_here(call, result)
-        if result.redeliver_in is None:
-            raise self._discard(result.reason)
         if result.verdict == "lock_held":
             tries = int(self._request.get(TRIES_HEADER) or 0)
             if tries < self._task.work.lock_held_tries:
@@ -213,6 +210,7 @@ class Delivery:
             raise self._discard(result.reason)
         if isinstance(self._error, Retry):
             raise self._error
+        assert result.redeliver_in is not None  # noqa: S101 - the attempt failed for now
         raise Retry(exc=self._error, when=result.redeliver_in.total_seconds())
 
     def _discard(self, reason: str) -> Ignore:
@@ -236,8 +234,9 @@ class Delivery:
             raise GuardedRequestRejected(task=self._task.name, reason=call.reason)
         if call.verdict is CallVerdict.REVOKED:
             return self._answer_cancelled(call)
-        if call.verdict is CallVerdict.SKIPPED or call.job is None:
+        if call.verdict is CallVerdict.SKIPPED:
             return self._return(call, self._task.calls.find_newest_result(call.key))
+        assert call.job is not None  # noqa: S101 - the call was accepted, or joined a job
         return self._answer_ended(call, self._task.work.job(call.job))
 
     def _answer_ended(self, call: Call, job: Job) -> Any:
@@ -286,7 +285,7 @@ class Delivery:
             if self._error is not None:
                 return self._error
             stored = self._task.calls.find_result(job.id)
-            if stored is not None and stored.kind is ResultKind.ERROR:
+            if stored is not None:
                 return decode_exception(self._task, stored.data)
         return GuardedWorkFailed(task=self._task.name, reason=code)
 
