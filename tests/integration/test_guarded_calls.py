@@ -229,11 +229,10 @@ def test_arguments_are_stored_with_the_serializer_that_sends_them(
 
 def test_objects_of_one_publication_are_not_stored(app: Celery, guard: Guard, index: GuardedTask) -> None:
     with app.connection_for_write() as connection:
-        index.apply_async(("doc",), connection=connection, queue=Queue("slow"), root_id=None)
+        index.apply_async(("doc",), connection=connection, queue=Queue("slow"))
     first = take(app, "slow")
     wait_and_reconcile(guard)
-    again = take(app, "slow")
-    assert again.headers["root_id"] == first.headers["root_id"] == first.headers["id"]
+    assert take(app, "slow").headers["root_id"] == first.headers["root_id"] == first.headers["id"]
 
 
 def test_a_call_within_a_task_has_this_task_as_its_parent_also_when_it_is_sent_again(
@@ -241,7 +240,8 @@ def test_a_call_within_a_task_has_this_task_as_its_parent_also_when_it_is_sent_a
 ) -> None:
     @app.task(shared=False, name="parent", bind=True)  # type: ignore[untyped-decorator]  # Celery has no types
     def parent(self: Any) -> list[str]:
-        made = [index.delay("doc"), index.delay("doc"), index.apply_async(("doc",), add_to_parent=False)]
+        first = index.apply_async(("doc",), parent_id=None, root_id=None)  # as some canvases pass them
+        made = [first, index.delay("doc"), index.apply_async(("doc",), add_to_parent=False)]
         assert [child.id for child in self.request.children] == [one.id for one in made[:2]]
         return [one.id for one in made]
 
@@ -254,11 +254,15 @@ def test_a_call_within_a_task_has_this_task_as_its_parent_also_when_it_is_sent_a
         assert (message.headers["parent_id"], message.headers["root_id"]) == (outer.id, "root")
 
 
-def test_a_call_by_name_is_sent_again_to_its_queue_with_its_options(app: Celery, index: GuardedTask) -> None:
+def test_a_call_by_name_is_sent_again_to_its_queue_with_its_options_and_those_of_the_task(
+    app: Celery, make: Callable[..., GuardedTask]
+) -> None:
+    make(time_limit=30)
     result = app.send_task("index", ("doc", "transient"), queue="slow", ignore_result=True)
     assert execute(app, take(app, "slow")) == states.RETRY
     again = take(app, "slow")
     assert (again.headers["id"], again.headers["ignore_result"]) == (result.id, True)
+    assert again.headers["timelimit"] == [30, None]
 
 
 def test_a_call_by_name_with_an_exchange_is_sent_again_to_this_exchange(app: Celery, index: GuardedTask) -> None:

@@ -333,3 +333,20 @@ def test_a_time_limit_of_an_unknown_call_fails_it_as_in_celery(app: Celery, inde
     receive(app).on_timeout(soft=False, timeout=7)
     assert result.state == states.FAILURE
     assert jobs(index) == []
+
+
+def test_a_call_whose_process_is_lost_after_its_job_has_ended_gets_the_result(
+    app: Celery, make: Callable[..., GuardedTask]
+) -> None:
+    index = make(acks_late=False)
+    result = index.delay("doc")
+    request = receive(app)
+    call = index.calls.get(result.id)
+    index.work.perform(result.id, lambda _run: "built", requires_result=False)  # and then the process is lost
+    sent(app)
+    request.on_failure(raised(WorkerLostError("signal 9")))
+    assert (request.acks, result.state) == (["acknowledged"], states.PENDING)
+    time.sleep(0.05)
+    index.work.reconcile()
+    execute_all(app)
+    assert (result.state, index.calls.claim_answer(call)) == (states.SUCCESS, False)

@@ -55,7 +55,7 @@ SERVER_TESTS = {
     "holdfast.engine.loop": ("tests/integration/test_notify.py",),
     "holdfast.engine.store.leases": ("tests/contract/test_store.py",),
     "holdfast.indexes.postgres": ("tests/integration/test_postgres_vectors.py",),
-    "holdfast.guard.celery.request": ("tests/integration/test_guarded_request.py", "tests/acceptance/test_canvas.py"),
+    "holdfast.guard.celery.request": ("tests/integration/test_guarded_request.py",),
     "holdfast.celery.scheduler": CELERY_TESTS,
     "holdfast.celery.worker": CELERY_TESTS,
 }
