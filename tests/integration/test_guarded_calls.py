@@ -114,10 +114,11 @@ def test_a_refused_call_with_a_known_id_is_answered_once(app: Celery, index: Gua
 
 
 def test_a_call_that_was_answered_gets_no_further_message(app: Celery, guard: Guard, index: GuardedTask) -> None:
-    first = index.apply_async(("doc",), operation="change", fingerprint="one")
+    first, joined = (index.apply_async(("doc",), operation="change", fingerprint="one") for _ in range(2))
     execute_all(app)
     newer = index.apply_async(("doc",), operation="change", fingerprint="two")
     first.revoke()
+    joined.revoke()
     assert ids(sent(app)) == [newer.id]
     guard.works["index"].cancel("doc")
     assert newer.id in ids(sent(app))
@@ -130,6 +131,13 @@ def test_a_newer_request_answers_only_the_calls_of_its_own_key(app: Celery, inde
     sent(app)
     newer = index.apply_async(("doc",), operation="change", fingerprint="two")
     assert sorted(ids(sent(app))) == sorted([old.id, newer.id])
+
+
+def test_a_refused_call_is_answered_alone(index: GuardedTask) -> None:
+    index.delay("doc")
+    refused = index.apply_async(("nobody",), operation="retry")
+    time.sleep(0.05)
+    assert [call.id for call in index.calls.take_due()] == [refused.id]
 
 
 def test_a_call_that_is_being_answered_is_not_answered_a_second_time(index: GuardedTask) -> None:
@@ -162,6 +170,7 @@ def test_a_revoked_call_whose_job_has_ended_leaves_a_newer_job_alone(
     joined = index.delay("doc")
     sent(app)
     old.revoke()
+    assert index.calls.release(guard.works["index"].job(old.id)) == []
     assert sent(app) == []
     assert [job.outcome for job in guard.works["index"].history("doc")] == [None, Outcome.SUCCESS]
     assert joined.admission.job == newer.id
