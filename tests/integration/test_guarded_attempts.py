@@ -101,6 +101,9 @@ def test_a_retry_that_a_task_raises_itself_is_another_attempt(
     result = make(body).delay("doc")
     assert execute(app, take(app)) == states.RETRY
     assert seconds - 30 < due_seconds(guard) <= seconds
+    error = guard.works["index"].status("doc").error
+    assert error is not None
+    assert error.code == "retry_requested"
     if not seconds:
         assert execute_with_pauses(app) == [states.SUCCESS]
         assert get(result) == "done"
@@ -326,6 +329,22 @@ def test_a_run_that_another_one_replaced_answers_with_the_result_of_that_one(
     index = make(body)
     assert index("doc") == "newer"
     assert index("lost") is None
+
+
+def test_a_message_whose_job_ends_just_before_it_is_claimed_answers_the_call(
+    app: Celery, make: Callable[..., GuardedTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = make(lambda *_: "built")
+    result = index.delay("doc")
+    perform = index.work.perform
+
+    def cancel_and_perform(*args: Any, **options: Any) -> Any:
+        index.work.cancel("doc")
+        return perform(*args, **options)
+
+    monkeypatch.setattr(index.work, "perform", cancel_and_perform)
+    execute(app, take(app))
+    assert result.state == states.REVOKED
 
 
 def release_lease(guard: Guard) -> None:

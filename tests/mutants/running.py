@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.mutants.generate import Mutant
 
 IN_EVERY_PROCESS = str(Path(__file__).resolve().parent / "every_process")  # in PYTHONPATH, for child processes
-CPU_SECONDS = 400  # per run; the slowest run that ends takes a quarter of it
+CPU_SECONDS = 400  # per mutant; the slowest run that ends takes a quarter of it
 WALL_SECONDS = 1_200  # for a run that blocks without using CPU time
 SOURCE = str(SOURCE_FOLDER)
 ENDLESS = "never came to an end"
@@ -51,7 +51,7 @@ def run_alone(look: Callable[..., Any], mutant: Mutant | None, *args: Any) -> An
     process.start()
     sender.close()
     try:
-        return receiver.recv() if receiver.poll(WALL_SECONDS) else ENDLESS
+        return receiver.recv() if receiver.poll(WALL_SECONDS if mutant else None) else ENDLESS
     except EOFError:
         process.join()
         return ENDLESS if process.exitcode == -signal.SIGKILL else f"the process ended with {process.exitcode}"
@@ -62,8 +62,7 @@ def run_alone(look: Callable[..., Any], mutant: Mutant | None, *args: Any) -> An
 
 
 def _look(sender: Connection, look: Callable[..., Any], mutant: Mutant | None, args: Sequence[Any]) -> None:
-    """Limit the CPU time, so that a busy machine does not end a run early; then install the mutant and look."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    """Install the mutant and look. CPU time is limited, so that a busy machine does not end a run early."""
     os.environ["PYTHONPATH"] = os.pathsep.join((IN_EVERY_PROCESS, os.environ.get("PYTHONPATH", "")))
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the tests need no plug-in, and each takes time
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -72,6 +71,7 @@ def _look(sender: Connection, look: Callable[..., Any], mutant: Mutant | None, a
     loaded = [name for name in sys.modules if name.partition(".")[0] == "holdfast"]
     assert not loaded, f"too late: {loaded[0]} is already imported"
     if mutant is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         os.environ[VARIABLE] = f"{mutant.module}:{mutant.number}"
         infect(mutant)
     sender.send(look(*args))

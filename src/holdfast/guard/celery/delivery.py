@@ -109,10 +109,11 @@ class Delivery:
     def _attempt(self, call: Call, job: Job) -> DeliveryResult:
         """Try to run the job. A local call that joined it runs it with the arguments of the call that began it."""
         self._run = self._error = self._retry_message = None
-        first = call if call.runs_job else self._task.calls.find(job.id)
-        if not call.runs_job and first is not None:
-            message = Message.decode(self._task.app, first.message)
-            self._args, self._kwargs = message.args, message.kwargs
+        if not call.runs_job:
+            first = self._task.calls.find(job.id)
+            if first is not None:
+                message = Message.decode(self._task.app, first.message)
+                self._args, self._kwargs = message.args, message.kwargs
         return self._task.work.perform(
             job.id, self._run_body, save=self._save, requires_result=self._task.requires_result
         )
@@ -182,7 +183,7 @@ class Delivery:
         self._error = error
         run = self.run
         self._task.calls.save_error(run.job, run.key, run.fence, encode_exception(self._task, error))
-        known = error if isinstance(error, WorkError) else categorise(error)
+        known = categorise(error)
         if known is None:
             return Permanent("unexpected", params={"type": type(error).__name__, "detail": str(error)[:500]})
         if self.gave_up:
