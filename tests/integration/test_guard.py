@@ -409,7 +409,7 @@ def write(connection: Any, body: str) -> None:
 
 def test_rows_and_result_are_committed_together(cards: Work, rows: Callable[[], list[str]]) -> None:
     def work(run: Run) -> None:
-        with run.commit() as connection:
+        with run.commit(result="only tasks of Celery store it") as connection:
             write(connection, "forty-two")
 
     done = cards.perform(asked(cards), work)

@@ -227,6 +227,7 @@ def test_the_guard_imports_few_packages(tmp_path: Path) -> None:
     seen = subprocess.run(
         [
             sys.executable,
+            "-I",  # without what PYTHONPATH adds
             "-c",
             "import sys; from holdfast.guard import Guard; print(*{name.partition('.')[0] for name in sys.modules})",
         ],

@@ -15,6 +15,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+from holdfast.engine import Fault, Request
+from holdfast.engine.states import Operation, Outcome, Status
 from holdfast.errors import BadRequest, Permanent
 from holdfast.guard import Guard, Run
 from holdfast.guard.overview import list_jobs, list_refusals, summarise_works
@@ -82,6 +84,35 @@ def test_a_retry_keeps_the_arguments_and_sends_the_message(guard: Guard) -> None
     assert not work.retry("failed").accepted
     assert len(sent) == 1
     assert work.retry("nobody").http_status == 404
+
+
+def test_a_retry_of_work_that_has_no_messages_waits_for_a_process(guard: Guard) -> None:
+    work = guard.works["index"]
+    again = work.retry("failed")
+    assert again.accepted
+    assert work.status("failed").status is Status.QUEUED
+
+
+def test_only_the_running_attempt_of_a_job_can_be_failed_from_outside(guard: Guard) -> None:
+    work = guard.works["cards"]
+    limit = Fault("time_limit_exceeded", {})
+    old = str(work.admit("7", operation="change", fingerprint="one").job)
+    new = str(work.admit("7", operation="change", fingerprint="two").job)
+
+    def build(_run: Run) -> str:
+        work.fail(old, limit)
+        return "built"
+
+    assert work.perform(new, build).outcome is Outcome.SUCCESS
+    work.fail(new, limit)
+    assert work.status("7").status is Status.SUCCESS
+    waiting = str(work.admit("8").job)
+    work.fail(waiting, limit)
+    assert work.status("8").status is Status.QUEUED
+    guard.store.admit([Request(base="cards", owner="8", operation=Operation.DELETE)])
+    guard.store.forget(guard.store.claim_next(("cards",), "anybody", 1))
+    work.fail(waiting, limit)
+    assert work.status("8").status is Status.NOT_INDEXED
 
 
 def run(database: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

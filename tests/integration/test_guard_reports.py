@@ -177,8 +177,9 @@ def test_spending_adds_up_over_all_attempts(guard: Guard, cards: Work) -> None:
     def work(run: Run) -> str:
         run.spent(tokens=100, price=0.25)
         run.spent(tokens=20)
-        with pytest.raises(BadRequest, match="not negative"):
-            run.spent(tokens=-1)
+        for wrong in ({"tokens": -1}, {"price": -0.5}, {"price": float("inf")}, {"price": float("nan")}):
+            with pytest.raises(BadRequest, match="not negative"):
+                run.spent(**wrong)
         if run.attempt == 1:
             raise Transient("rate_limited", retry_after=timedelta(milliseconds=1))
         return "built"
@@ -211,6 +212,40 @@ def test_the_requester_gets_a_signed_message_when_the_job_ends(guard: Guard, car
         guard.close()  # ends the thread
         guard.reconcile()
         assert len(receiver.got) == 1
+
+
+def test_the_end_of_a_job_without_an_address_leaves_the_messages_of_others_to_the_reconciler(
+    guard: Guard, cards: Work
+) -> None:
+    with Receiver() as receiver:
+        ask(cards, "other", callback=f"http://127.0.0.1:{receiver.port}/done")
+        cards.cancel("other")
+        cards.perform(ask(cards), lambda _run: "built")
+        guard._threads.close()  # waits for all calls
+        assert receiver.got == []
+
+
+def test_a_worker_without_callbacks_leaves_them_to_the_reconciler_of_another(
+    guard: Guard, cards: Work, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Guard(database_url)
+    with Receiver() as receiver:
+        worker.work("cards").perform(ask(cards, callback=f"http://127.0.0.1:{receiver.port}/done"), lambda _run: "done")
+        worker.close()
+        assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+        assert receiver.got == []
+        guard.reconcile()
+        assert len(receiver.got) == 1
+
+
+def test_a_job_of_a_version_without_details_is_reported_when_it_ends(guard: Guard) -> None:
+    told: list[Finished] = []
+    work = guard.work("reported", on_finished=told.append)
+    job = ask(work)
+    name = guard.place.names.table("job_details")
+    guard.store.database.write(lambda tx: tx.run_sql(f"DELETE FROM {name}"), durable=True)  # noqa: S608
+    work.perform(job, lambda _run: "built")
+    assert [(end.outcome, end.result, end.counters) for end in told] == [(Outcome.SUCCESS, None, {})]
 
 
 def test_a_message_that_is_refused_is_sent_again_with_the_same_id(guard: Guard, cards: Work) -> None:

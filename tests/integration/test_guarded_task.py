@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import Celery, states
-from celery.app.trace import build_tracer
 from celery.beat import Scheduler
 from celery.exceptions import Reject
 from celery.result import AsyncResult
@@ -35,6 +34,7 @@ from holdfast.guard import Guard, Run
 from holdfast.guard.celery import RECONCILE_TASK, GuardedResult, GuardedTask, guarded, reconcile_by_beat
 from holdfast.guard.tables import calls, results
 from holdfast.settings import Settings
+from tests.support.celery_messages import execute, execute_all, get, sent, take
 from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -61,41 +61,6 @@ def guard(sqlite_url: str) -> Iterator[Guard]:
     )  # fmt: skip
     yield made
     made.close()
-
-
-def sent(app: Celery, queue: str = "celery") -> list[Any]:
-    """Take all messages from a queue."""
-    found = []
-    with app.connection_for_read() as connection, connection.SimpleQueue(queue) as waiting:
-        while waiting.qsize():
-            message = waiting.get_nowait()
-            found.append(message)
-            message.ack()
-    return found
-
-
-def take(app: Celery, queue: str = "celery") -> Any:
-    """Take the only message from a queue."""
-    (message,) = sent(app, queue)
-    return message
-
-
-def execute(app: Celery, message: Any) -> str:
-    """Execute a message as a worker does, and return the state that Celery gives it."""
-    args, kwargs, embed = message.payload
-    task = app.tasks[message.headers["task"]]
-    request = {**message.headers, **embed, "delivery_info": message.delivery_info}
-    tracer = build_tracer(task.name, task, app=app)
-    _, info, _, _ = tracer(message.headers["id"], args, kwargs, request)
-    return str(info.state) if info is not None else states.SUCCESS
-
-
-def execute_all(app: Celery) -> list[str]:
-    """Execute messages until no one is sent."""
-    found: list[str] = []
-    while messages := sent(app):
-        found += [execute(app, message) for message in messages]
-    return found
 
 
 @pytest.fixture
@@ -148,7 +113,7 @@ def test_a_duplicate_request_sends_nothing_until_the_job_ends(app: Celery, index
     message = take(app)
     assert message.headers["id"] == second.id
     assert execute(app, message) == states.SUCCESS
-    assert first.get() == second.get() == "doc: new"
+    assert get(first) == get(second) == "doc: new"
 
 
 def test_a_call_for_finished_work_gets_the_stored_result(app: Celery, index: GuardedTask) -> None:
@@ -157,7 +122,7 @@ def test_a_call_for_finished_work_gets_the_stored_result(app: Celery, index: Gua
     again = index.delay("doc", text="second")
     assert again.admission.verdict == "skipped"
     assert execute_all(app) == [states.SUCCESS]
-    assert again.get() == "doc: first"
+    assert get(again) == "doc: first"
 
 
 def test_a_call_without_a_waiting_caller_sends_no_answer(app: Celery, guard: Guard) -> None:
@@ -190,8 +155,8 @@ def test_superseded_calls_get_an_error(app: Celery, index: GuardedTask) -> None:
     execute_all(app)
     for old in (first, joined):
         with pytest.raises(GuardedWorkSuperseded, match="A newer request for 'doc' replaced this call"):
-            old.get()
-    assert newer.get() == "doc: new"
+            get(old)
+    assert get(newer) == "doc: new"
 
 
 def test_a_rejected_request_gets_the_reason(app: Celery, index: GuardedTask) -> None:
@@ -199,7 +164,7 @@ def test_a_rejected_request_gets_the_reason(app: Celery, index: GuardedTask) -> 
     assert (refused.admission.verdict, refused.admission.reason) == ("rejected", "unknown_owner")
     assert execute_all(app) == [states.FAILURE]
     with pytest.raises(GuardedRequestRejected, match="unknown_owner"):
-        refused.get()
+        get(refused)
 
 
 def test_the_key_can_be_positional_a_keyword_or_a_default(app: Celery, guard: Guard, index: GuardedTask) -> None:
@@ -296,7 +261,7 @@ def test_a_message_that_is_sent_again_keeps_everything(app: Celery, guard: Guard
     changing = {"origin", "argsrepr", "kwargsrepr"}
     assert {name: first.headers[name] for name in first.headers.keys() - changing} == {
         name: again.headers[name] for name in first.headers.keys() - changing
-    } | {"expires": first.headers["expires"]}
+    }
     assert first.payload == again.payload
     assert first.properties["priority"] == again.properties["priority"] == 3
     assert first.properties["reply_to"] == again.properties["reply_to"]
@@ -373,7 +338,7 @@ def test_beat_requests_a_guarded_task(app: Celery, guard: Guard, index: GuardedT
     results = [beat.apply_async(entry, advance=False) for _ in range(2)]
     assert [result.admission.verdict for result in results] == ["accepted", "joined"]
     execute_all(app)
-    assert [result.get() for result in results] == ["doc: built", "doc: built"]
+    assert [get(result) for result in results] == ["doc: built", "doc: built"]
 
 
 def test_a_message_for_an_answered_call_is_discarded(app: Celery, guard: Guard, index: GuardedTask) -> None:
@@ -393,7 +358,7 @@ def test_a_lost_answer_is_sent_again(app: Celery, guard: Guard, index: GuardedTa
     threading.Event().wait(0.05)
     guard.reconcile()
     execute(app, take(app))
-    assert joined.get() == "doc: built"
+    assert get(joined) == "doc: built"
     threading.Event().wait(0.05)
     guard.reconcile()
     assert sent(app) == []
@@ -405,7 +370,7 @@ def test_a_message_of_an_unknown_call_is_admitted_when_it_arrives(
     headers = {"holdfast": {"requester": "ann", "operation": "force"}}
     result = app.send_task("index", ("doc",), {"text": "sent"}, headers=headers)
     execute_all(app)
-    assert result.get() == "doc: sent"
+    assert get(result) == "doc: sent"
     (job,) = guard.works["index"].history("doc")
     assert (job.id, job.requester, job.operation) == (result.id, "ann", "force")
 
@@ -418,17 +383,17 @@ def test_a_message_that_joins_when_it_arrives_is_answered_at_the_end(app: Celery
     assert joined.state == states.PENDING
     execute(app, message)
     execute_all(app)
-    assert first.get() == joined.get() == "doc: first"
+    assert get(first) == get(joined) == "doc: first"
 
 
 def test_a_task_raises_what_its_function_raised(app: Celery, index: GuardedTask) -> None:
     permanent, bug, joined = index.delay("one", text="permanent"), index.delay("two", text="bug"), index.delay("two")
     execute_all(app)
     with pytest.raises(Permanent):
-        permanent.get()
+        get(permanent)
     for result in (bug, joined):
         with pytest.raises(KeyError, match="total"):
-            result.get()
+            get(result)
 
 
 def test_an_error_that_the_guard_does_not_know_is_not_repeated(app: Celery, guard: Guard, index: GuardedTask) -> None:
@@ -450,7 +415,7 @@ def test_a_rejected_message_fails_the_job(app: Celery, guard: Guard, index: Guar
 def test_a_task_that_returns_none_succeeds(app: Celery, guard: Guard, index: GuardedTask) -> None:
     result = index.delay("doc", text="nothing")
     execute_all(app)
-    assert (result.state, result.get()) == (states.SUCCESS, None)
+    assert (result.state, get(result)) == (states.SUCCESS, None)
     assert guard.works["index"].status("doc").status is Status.SUCCESS
 
 
@@ -463,7 +428,7 @@ def test_a_task_that_requires_a_result_fails_without_one(app: Celery, guard: Gua
     result = empty.delay("doc")
     execute_all(app)
     with pytest.raises(GuardedWorkFailed, match="no_result"):
-        result.get()
+        get(result)
 
 
 def test_a_transient_failure_is_a_retry_and_not_a_result(app: Celery, index: GuardedTask) -> None:
@@ -477,7 +442,7 @@ def test_a_transient_failure_is_a_retry_and_not_a_result(app: Celery, index: Gua
     time.sleep(0.1)
     assert execute(app, message) == states.FAILURE
     with pytest.raises(Transient):
-        result.get()
+        get(result)
 
 
 def make_counting_task(app: Celery, guard: Guard, runs: list[Any], **options: Any) -> GuardedTask:
@@ -500,7 +465,7 @@ def test_retry_is_another_attempt_of_the_same_generation(app: Celery, guard: Gua
         for message in messages:
             execute(app, message)
     assert runs == [(1, 0, 0), (1, 1, 1), (1, 2, 2), (1, 3, 3)], "more attempts than the guard counts itself"
-    assert result.get() == joined.get() == "doc after 3"
+    assert get(result) == get(joined) == "doc after 3"
 
 
 def test_a_lost_retry_is_sent_again_with_its_arguments(app: Celery, guard: Guard) -> None:
@@ -531,7 +496,7 @@ def test_retries_of_celery_that_are_used_up_fail_the_job(app: Celery, guard: Gua
         for message in messages:
             execute(app, message)
     with pytest.raises(ConnectionError, match="refused"):
-        result.get()
+        get(result)
     assert guard.works[call.name].status("doc").status is Status.FAILED
 
 
@@ -570,7 +535,7 @@ def test_a_delivery_during_the_run_stores_no_state_and_is_repeated_a_limited_num
     go_on.set()
     thread.join()
     assert guard.works["slow"].status("doc").status is Status.SUCCESS
-    assert result.get() == "doc"
+    assert get(result) == "doc"
 
 
 def test_a_direct_call_waits_for_the_run_in_another_process(app: Celery, guard: Guard) -> None:
@@ -595,7 +560,7 @@ def test_a_revoked_result_cancels_the_run_and_its_joined_calls(app: Celery, guar
     for one in (result, joined):
         assert one.state == states.REVOKED
         with pytest.raises(GuardedWorkCancelled, match="'doc' by the task 'slow' was cancelled or revoked"):
-            one.get()
+            get(one)
     assert slow.delay("doc").admission.accepted
 
 
@@ -607,7 +572,7 @@ def test_a_revoked_joined_call_leaves_the_run_alone(app: Celery, guard: Guard) -
     assert joined.state == states.REVOKED
     go_on.set()
     thread.join()
-    assert result.get() == "doc"
+    assert get(result) == "doc"
 
 
 def test_a_revoked_call_for_finished_work_is_revoked_unless_it_was_answered(app: Celery, index: GuardedTask) -> None:
@@ -639,7 +604,7 @@ def test_a_direct_call_returns_or_raises_as_the_function_does(guard: Guard, inde
 
 def test_apply_runs_the_work_here(guard: Guard, index: GuardedTask) -> None:
     result = index.apply(("doc",), requester="ann")
-    assert (result.get(), result.state, result.admission.verdict) == ("doc: built", states.SUCCESS, "accepted")
+    assert (get(result), result.state, result.admission.verdict) == ("doc: built", states.SUCCESS, "accepted")
     assert guard.works["index"].history("doc")[0].requester == "ann"
     assert index.apply(("broken", "bug")).state == states.FAILURE
 
@@ -647,7 +612,7 @@ def test_apply_runs_the_work_here(guard: Guard, index: GuardedTask) -> None:
 def test_eager_mode_runs_the_work_here(app: Celery, index: GuardedTask) -> None:
     app.conf.task_always_eager = True
     result = index.delay("doc")
-    assert (result.get(), result.admission.verdict) == ("doc: built", "accepted")
+    assert (get(result), result.admission.verdict) == ("doc: built", "accepted")
     assert (index.s("chained") | index.si("then")).apply_async().get() == "then: built"
 
 
@@ -660,7 +625,7 @@ def test_a_result_that_is_published_with_the_rows_is_kept(app: Celery, guard: Gu
 
     result, joined = publish.delay("doc"), publish.delay("doc")
     execute_all(app)
-    assert result.get() == joined.get() == "published"
+    assert get(result) == get(joined) == "published"
 
 
 def test_a_value_that_is_returned_after_publishing_is_kept(app: Celery, guard: Guard) -> None:
@@ -672,7 +637,7 @@ def test_a_value_that_is_returned_after_publishing_is_kept(app: Celery, guard: G
 
     result, joined = publish.delay("doc"), publish.delay("doc")
     execute_all(app)
-    assert result.get() == joined.get() == "returned"
+    assert get(result) == get(joined) == "returned"
 
 
 def test_a_value_that_cannot_be_stored_fails_the_run(app: Celery, guard: Guard) -> None:
@@ -737,5 +702,5 @@ def test_old_calls_and_results_are_removed_and_the_newest_value_is_kept(app: Cel
     assert len(rows["results"]) == 1
     again = index.apply_async(("doc", "four"), operation="index")
     execute_all(app)
-    assert again.get() == "two"
+    assert get(again) == "two"
     guard.close()

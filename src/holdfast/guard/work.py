@@ -6,12 +6,11 @@ import logging
 import math
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from holdfast.engine import (
     BUILD_OPERATIONS,
     DEFAULT_PRIORITY,
-    JobId,
     Operation,
     Outcome,
     QuotaScope,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from holdfast.db import Transaction
-    from holdfast.engine import Fault, Ring
+    from holdfast.engine import Fault, JobId, Ring
     from holdfast.engine.store import Job, Refusal, WorkQuota
     from holdfast.guard.function import GuardedFunction
     from holdfast.guard.guard import Guard
@@ -135,7 +134,7 @@ class Work:
             cost=cost,
             payload=payload,
             notify_on_end=self._on_finished is not None or self.answer_calls is not None,
-            new_job=None if job is None else JobId(job),
+            new_job=cast("JobId | None", job),
             details=RequestDetails(project=project, callback=self._guard.check_callback(callback)),
             rung=rung,
         )
@@ -150,10 +149,11 @@ class Work:
             owner=key,
             operation=Operation.CANCEL,
             requester=requester,
-            job=None if job is None else JobId(job),
+            job=cast("JobId | None", job),
         )
         admission = Admission.from_result(key, self._guard.store.admit([request])[0])
-        if admission.accepted and admission.job is not None:
+        if admission.accepted:
+            assert admission.job is not None  # noqa: S101 - that was cancelled
             self._answer_calls(self.job(admission.job))
         return admission
 
@@ -191,7 +191,8 @@ class Work:
             return self.repeat(newest, options)
         options["payload"] = newest.payload
         admission = self.admit(key, **options)
-        if admission.accepted and admission.job is not None and self.resend is not None:
+        if admission.accepted and self.resend is not None:
+            assert admission.job is not None  # noqa: S101 - that was made
             self.mark_sent(key)
             self.resend(self.job(admission.job))
         return admission
@@ -271,7 +272,7 @@ class Work:
     def fail(self, job: str, fault: Fault) -> None:
         """Fail a job whose attempt was ended from outside. A late write of this attempt is refused."""
         slot = self._deliveries.find_slot(self.job(job))
-        if slot is None or slot.job != job or slot.state is not SlotState.RUNNING:
+        if slot is None or slot.job != job:
             return
         with suppress(StaleLease):
             self._guard.store.fail([Failure(ticket=Ticket.of(slot), fault=fault)])

@@ -9,10 +9,10 @@ message for an answered call is discarded.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from holdfast.clock import micros
-from holdfast.engine import JobId, Ring, SlotKey, Verdict
+from holdfast.engine import Ring, SlotKey, Verdict
 from holdfast.engine.store import job_from_row
 from holdfast.guard.answers import Admission
 from holdfast.guard.celery import statements as sql
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.db import Transaction
-    from holdfast.engine import AdmissionResult, Request
+    from holdfast.engine import AdmissionResult, JobId, Request
     from holdfast.engine.store import Job
     from holdfast.guard.guard import Guard
 
@@ -147,7 +147,7 @@ class CallStore:
             verdict=verdict,
             reason=call.reason,
             status=status.status,
-            job=None if call.job is None else JobId(call.job),
+            job=cast("JobId | None", call.job),
             generation=status.generation or None,
         )
 

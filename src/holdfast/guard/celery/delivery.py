@@ -27,8 +27,6 @@ from holdfast.errors import (
     RetryLater,
     StaleLease,
     StoreError,
-    Transient,
-    UnknownJob,
     WorkError,
 )
 from holdfast.guard.celery.calls import Call, KnownCall, StoredResult
@@ -108,10 +106,11 @@ class Delivery:
     def _attempt(self, call: Call, job: Job, ring: Ring | None) -> DeliveryResult:
         """Try to run the job. A local call that joined it runs it with the arguments of the call that began it."""
         self._run = self._error = self._retry_message = None
-        first = call if call.runs_job else self._task.calls.find(job.id)
-        if not call.runs_job and first is not None:
-            message = Message.decode(self._task.app, first.message)
-            self._args, self._kwargs = message.args, message.kwargs
+        if not call.runs_job:
+            first = self._task.calls.find(job.id)
+            if first is not None:
+                message = Message.decode(self._task.app, first.message)
+                self._args, self._kwargs = message.args, message.kwargs
         return self._task.work.perform(
             job, self._run_body, ring=ring, results=self, requires_result=self._task.requires_result
         )
@@ -125,7 +124,7 @@ class Delivery:
         except Replacement as replacement:
             self._kind, self._value = ResultKind.REPLACED, dict(replacement.signature)
         except Retry as retry:
-            if self._retry_message is None and retry.sig is not None:  # Celery sends nothing in eager mode
+            if retry.sig is not None:  # Celery sends nothing in eager mode
                 self.plan_retry(retry.sig.args, retry.sig.kwargs, retry.sig.options)
             raise self._try_again(retry, retry.when) from retry
         except Ignore:
@@ -183,10 +182,9 @@ class Delivery:
         """Return the error for a retry of Celery: another attempt of this generation, which is not counted."""
         self._error = retry
         now = self._task.app.now()
-        seconds = when if isinstance(when, int | float) else (when - now).total_seconds() if when else 0
         if self._retry_message is not None:
-            due = self._retry_message.due_at(self._task.app)
-            seconds = (due - now).total_seconds() if due is not None else seconds
+            when = self._retry_message.due_at(self._task.app)
+        seconds = when if isinstance(when, int | float) else (when - now).total_seconds() if when else 0
         return RetryLater("retry_requested", retry_after=max(SHORTEST_DELAY, timedelta(seconds=seconds)))
 
     def _classify(self, error: Exception) -> WorkError:
@@ -197,10 +195,10 @@ class Delivery:
         self._error = error
         run = self.run
         self._task.calls.save_error(run.job, run.key, run.fence, encode_exception(self._task, error))
-        known = error if isinstance(error, WorkError) else categorise(error)
+        known = categorise(error)
         if known is None:
             return Permanent("unexpected", params={"type": type(error).__name__, "detail": str(error)[:500]})
-        if self.gave_up and isinstance(known, Transient):
+        if self.gave_up:
             return Permanent(known.code, params=known.params)
         return known
 
@@ -217,8 +215,6 @@ class Delivery:
         if self._local:
             self._wait_here(result)
             return
-        if result.redeliver_in is None:
-            raise self._discard(result.reason)
         if result.verdict == "lock_held":
             tries = int(self._request.get(TRIES_HEADER) or 0)
             if tries < self._task.work.lock_held_tries:
@@ -230,6 +226,7 @@ class Delivery:
             raise self._discard(result.reason)
         if isinstance(self._error, Retry):
             raise self._error
+        assert result.redeliver_in is not None  # noqa: S101 - the attempt failed for now
         raise Retry(exc=self._error, when=result.redeliver_in.total_seconds())
 
     def _discard(self, reason: str) -> Ignore:
@@ -262,10 +259,9 @@ class Delivery:
             raise GuardedRequestRejected(task=self._task.name, reason=call.reason)
         if call.verdict is CallVerdict.REVOKED:
             return self._answer_cancelled(call)
-        if call.verdict is CallVerdict.SKIPPED or call.job is None:
+        if call.verdict is CallVerdict.SKIPPED:
             return self._return(call, self._task.calls.find_newest_result(call.key))
-        if known.job is None:
-            raise UnknownJob(call.job)
+        assert known.job is not None  # noqa: S101 - the call was accepted, or joined a job
         return self._answer_ended(call, known.job)
 
     def _answer_ended(self, call: Call, job: Job) -> Any:
@@ -314,7 +310,7 @@ class Delivery:
             if self._error is not None:
                 return self._error
             stored = self._task.calls.find_result(job.id)
-            if stored is not None and stored.kind is ResultKind.ERROR:
+            if stored is not None:
                 return decode_exception(self._task, stored.data)
         return GuardedWorkFailed(task=self._task.name, reason=code)
 

@@ -57,7 +57,7 @@ class Message:
         parent = app.current_worker_task
         if parent is not None:
             stored.setdefault("parent_id", parent.request.id)
-            stored.setdefault("root_id", parent.request.root_id or parent.request.id)
+            stored.setdefault("root_id", parent.request.root_id)
         stored.setdefault("root_id", task_id)
         stored.setdefault("reply_to", app.thread_oid)
         return cls(args=list(args), kwargs=dict(kwargs), options=stored)
@@ -118,7 +118,7 @@ def continues(request: Context) -> bool:
 
 def make_call_id(task_id: str, options: Mapping[str, Any]) -> str:
     """Return the id of a call. A call that replaces another one has its Celery id, and another nesting."""
-    nesting = options.get("replaced_task_nesting") or 0
+    nesting = options.get("replaced_task_nesting")
     return f"{task_id}#{nesting}" if nesting else task_id
 
 

@@ -39,14 +39,14 @@ class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
 
     def maybe_expire(self) -> bool | None:
         """Expire a call only before its job begins: a message that is sent again must not end a running job."""
-        if self.expires and self.task.has_begun(self.call_id):
+        if self.task.has_begun(self.call_id):
             return False
         expired: bool | None = super().maybe_expire()
         return expired
 
     def revoked(self) -> bool:
         """Do not discard the message for a call whose answer is known: it stores REVOKED and calls the errbacks."""
-        if not self._already_revoked and self._may_be_revoked() and self.task.has_answer(self.call_id):
+        if self._may_be_revoked() and self.task.has_answer(self.call_id):
             return False
         revoked: bool = super().revoked()
         return revoked
@@ -77,13 +77,12 @@ class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
             log.info("revoke.at_checkpoint task=%s call=%s", self.name, self.id)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
-        """Leave a job whose process was lost to another attempt. Without requeueing, Celery would fail it."""
+        """Leave a call whose process was lost to another attempt. Without requeueing, Celery would fail it."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(error, WorkerLostError) and self._is_repeated():
             self.acknowledge()
             self.task.work.reconcile()
             return
-        self._fail_overdue(error)
         super().on_failure(exc_info, send_failed_event, return_ok)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
@@ -93,22 +92,26 @@ class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
         super().on_timeout(soft, timeout)
 
     def _is_repeated(self) -> bool:
-        """Return whether the guard must repeat the job, because Celery does not deliver its message again."""
-        requeued = self.task.acks_late and self.task.reject_on_worker_lost
-        call = self.task.calls.find(self.call_id)
-        return not requeued and call is not None and self.task.is_active(call)
+        """Return whether the guard sends the message again, because Celery does not deliver it again.
 
-    def _fail_overdue(self, error: BaseException) -> None:
-        call = self.task.calls.find(self.call_id) if isinstance(error, TimeLimitExceeded) else None
-        if call is not None and call.job is not None and call.runs_job:
-            self.task.calls.save_error(call.job, call.key, 0, encode_exception(self.task, error))
-            self.task.work.fail(call.job, Fault("time_limit_exceeded", {"limit": str(error)}))
+        If the job has ended, its answer is sent again.
+        """
+        requeued = self.task.acks_late and self.task.reject_on_worker_lost
+        return not requeued and self.task.calls.find(self.call_id) is not None
+
+    def _fail_overdue(self, error: TimeLimitExceeded) -> None:
+        call = self.task.calls.find(self.call_id)
+        if call is None or not call.runs_job:
+            return
+        assert call.job is not None  # noqa: S101 - it runs this job
+        self.task.calls.save_error(call.job, call.key, 0, encode_exception(self.task, error))
+        self.task.work.fail(call.job, Fault("time_limit_exceeded", {"limit": str(error)}))
 
 
 @control_command(variadic="task_id", signature="[id1 [id2 [... [idN]]]]")  # type: ignore[untyped-decorator]
 def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None, **options: Any) -> Any:
     """Revoke tasks by id. For a guarded task this cancels its job, also one that runs, in every pool."""
-    for one in maybe_list(task_id) or []:
+    for one in maybe_list(task_id):
         for task in _guarded_tasks(state.app):
             task.cancel_call(one)
     return revoke_in_celery(state, task_id, terminate=terminate, signal=signal, **options)

@@ -89,7 +89,7 @@ SEND_DUE_CALLS = update(calls).values(sent_at=NOW).where(calls.c.id.in_(_due)).r
 CLAIM_ANSWER = (
     update(calls).values(until=NOW + int_param("lease")).where(_is_this_call, _unanswered, _free).returning(calls.c.id)
 )
-MARK_ANSWERED = update(calls).values(answered_at=NOW, until=None).where(_is_this_call, _unanswered)
+MARK_ANSWERED = update(calls).values(answered_at=NOW, until=None).where(_is_this_call)
 _old = NOW - int_param("keep")
 SELECT_OLD_CALLS = (
     select(calls.c.id)

@@ -11,7 +11,7 @@ from holdfast.extras import importing_extra
 with importing_extra("celery"):
     from celery import Task
     from celery._state import _task_stack
-    from celery.app.task import get_actual_ignore_result
+    from celery.app.task import Context, get_actual_ignore_result
     from celery.exceptions import Retry
     from celery.utils import uuid
     from kombu.exceptions import OperationalError
@@ -25,8 +25,6 @@ from holdfast.guard.celery.results import GuardedResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import timedelta
-
-    from celery.app.task import Context
 
     from holdfast.engine.store import Job
     from holdfast.guard.answers import Admission
@@ -58,15 +56,14 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
     wrapped_call: Callable[..., Any] | None = None  # `__call__` of the app's own base class
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        request = self.request_stack.top
-        if request is not None and not request.called_directly and self._running is None:
+        if self.request_stack.top is not None and self._running is None:
             return self._execute(args, kwargs)
         _task_stack.push(self)
-        self.push_request(args=args, kwargs=kwargs)
+        self.request_stack.push(Context(args=args, kwargs=kwargs))  # `push_request` would keep the id of an outer call
         try:
             return self._execute(args, kwargs)
         finally:
-            self.pop_request()
+            self.request_stack.pop()
             _task_stack.pop()
 
     def _execute(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -201,7 +198,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
 
     def answer_calls(self, job: Job) -> None:
         """Send the messages of all calls that wait for an ended job, except the one that is executed here."""
-        here = self._call_id if self._running is not None else None
+        here = self._call_id
         for call in self.calls.release(job):
             if call.id != here:
                 self.send_answer(call)
@@ -265,9 +262,9 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         return call is not None and not self.is_active(call)
 
     def has_begun(self, call_id: str) -> bool:
-        """Return whether a call is known and its job was claimed or has ended."""
+        """Return whether a call is known and its job was claimed."""
         call = self.calls.find(call_id)
-        return call is not None and (not self.is_active(call) or self.work.status(call.key).attempt > 0)
+        return call is not None and self.work.status(call.key).attempt > 0
 
     @property
     def _call_id(self) -> str:
@@ -275,8 +272,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
 
     def _is_retry(self, task_id: str, options: Mapping[str, Any]) -> bool:
         """Return whether `Task.retry` sends this message from within the task."""
-        running = self._running is not None and self.request.id == task_id
-        return running and int(options.get("retries") or 0) > self.request.retries
+        return bool(self.request.id == task_id and int(options.get("retries") or 0) > self.request.retries)
 
     def _plan_retry(self, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Any) -> Any:
         assert self._running is not None  # noqa: S101 - see _is_retry
@@ -294,7 +290,7 @@ def _move_to_header(options: Mapping[str, Any]) -> dict[str, Any]:
     """Move the options of the guard to a header, for a call that is admitted when it is executed."""
     given = {name: options[name] for name in ADMISSION_OPTIONS & options.keys()}
     rest = {name: value for name, value in options.items() if name not in given}
-    return {**rest, "headers": {**(options.get("headers") or {}), HEADER: given}} if given else rest
+    return {**rest, "headers": {**(options.get("headers") or {}), HEADER: given}}
 
 
 @contextmanager
