@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +85,31 @@ def test_a_refusal_has_the_status_and_body_of_a_409_response(cards: Work) -> Non
         "reason": "already_in_progress",
         "message": "The same work is already queued. Wait until it ends, or cancel it.",
         "status": "queued",
+        "state": "queued",
         "job": job,
         "generation": 1,
+    }
+
+
+def test_a_refusal_describes_running_work_in_common_words(cards: Work) -> None:
+    result = cards.perform(asked(cards), lambda run: cards.admit(run.key).body())
+    assert result.value["state"] == "running"
+    assert result.value["message"] == "The same work is already running. Wait until it ends, or cancel it."
+
+
+def test_the_record_of_a_refused_request_is_json(cards: Work) -> None:
+    job = asked(cards)
+    cards.admit("project-7", requester="alice", cost=0.05)
+    (recorded,) = cards.refusals("project-7")
+    shown = json.loads(json.dumps(recorded.as_dict()))
+    assert datetime.fromisoformat(shown.pop("at")).tzinfo is UTC
+    assert shown == {
+        "work": "cards",
+        "key": "project-7",
+        "reason": "already_in_progress",
+        "requester": "alice",
+        "cost": 0.05,
+        "job": job,
     }
 
 

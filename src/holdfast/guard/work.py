@@ -27,6 +27,7 @@ from holdfast.engine.store import Failure
 from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner
 from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus
 from holdfast.guard.deliveries import Deliveries
+from holdfast.guard.overview import list_refusals
 from holdfast.guard.runs import DeliveryRunner, WaitingRunner
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 
     from holdfast.db import Transaction
     from holdfast.engine import Fault
-    from holdfast.engine.store import Job, Refusal, WorkQuota
+    from holdfast.engine.store import Job, WorkQuota
     from holdfast.guard.function import GuardedFunction
     from holdfast.guard.guard import Guard
+    from holdfast.guard.overview import RefusalLine
     from holdfast.guard.run import Run
     from holdfast.guard.runs import SaveResult
 
@@ -388,6 +390,6 @@ class Work:
         except UnknownOwner:
             return []
 
-    def refusals(self, key: str, limit: int = 1000) -> list[Refusal]:
-        """Return the refused requests for a key, with their estimated costs."""
-        return self._guard.store.list_refusals(self.name, key, limit=limit)
+    def refusals(self, key: str, limit: int = 1000) -> list[RefusalLine]:
+        """Return the refused requests for a key, newest first, with their estimated costs."""
+        return list_refusals(self._guard, self.name, key, limit)
