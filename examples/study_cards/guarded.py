@@ -45,6 +45,7 @@ def generate_cards(run: Run, project_id: int, documents: list[str]) -> list[Pair
         run.spent(tokens=answer["tokens"], price=answer["price"])
         pairs += answer["pairs"]
         run.partial(pairs)
+    run.checkpoint(stage="pairs", done=len(chunks), total=len(chunks), counters={"qa_pairs": len(pairs)})
     return pairs
 
 
