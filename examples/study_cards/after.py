@@ -36,10 +36,13 @@ def judge(servers: Servers, rows: list[Row]) -> int:
 
 
 def is_harmless(row: Row) -> bool:
-    """Return whether an accident did no damage. Only a killed worker may cost more: the calls of its own run."""
+    """Return whether an accident did no damage.
+
+    A killed worker may cost more: the calls of its own run. A callback may be repeated, but its cards are not.
+    """
     most = 2 * row.needed if "killed" in row.accident else row.needed
-    ended_once = row.callbacks == row.accepted and row.repeated_cards == 0
-    return row.paid <= most and ended_once and row.next_click == "accepted"
+    reported = row.callbacks >= row.accepted and row.repeated_cards == 0
+    return row.paid <= most and reported and row.next_click == "accepted"
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from examples.study_cards.provider import Provider
 PACKAGE = "examples.study_cards"
 WORKER_PROCESSES = 8
 SERVICE_PROCESSES = 2  # the service of a web app has several processes, or machines
-# The defaults of the guard suit production: a pass every 30 s. An example should not wait that long.
-QUICK = {"HOLDFAST_PERIOD": "1s", "HOLDFAST_RING_AGAIN": "2s"}
+# The defaults of the guard suit production: 30 s and 60 s. An example should not take that long.
+QUICK = {"HOLDFAST_PERIOD": "1s", "HOLDFAST_RING_AGAIN": "5s"}
 
 
 class Servers:

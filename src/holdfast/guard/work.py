@@ -305,7 +305,8 @@ class Work:
             return DeliveryResult(verdict="skipped", reason="unknown_job")
         runner = DeliveryRunner(work, self._guard.store, save, requires_result=requires_result)
         result = self._deliveries.process(found, runner)
-        self.notify_finished(job)
+        if result.verdict != "lock_held":  # else the worker that runs the job reports its end
+            self.notify_finished(job)
         self._guard.deliver_soon(job)
         return result
 
