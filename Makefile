@@ -11,7 +11,7 @@ LIBFAKETIME := 3.0.1
 
 unexport PYTHONDONTWRITEBYTECODE # dozens of processes would each compile the same modules again
 
-.PHONY: help setup serve test proof check scripts browser broker pooler units monitor faketime screenshots bench eval read sim chaos mutants constraints clean
+.PHONY: help setup serve test proof check scripts browser broker pooler proxy units monitor faketime screenshots bench eval read sim chaos mutants constraints clean
 
 help: ## Show what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,10 +38,10 @@ endef
 serve: $(SERVABLE) ## Serve the page and the API, with workers, on this machine: make serve PORT=7340
 	@$(if $(PORT),HOLDFAST_PORT=$(PORT)) exec $(BIN)/holdfast serve
 
-test: setup scripts browser broker pooler units monitor faketime ## Before a commit: check, simulate 300 runs, test everything once
+test: setup scripts browser broker pooler proxy units monitor faketime ## Before a commit: check, simulate 300 runs, test everything once
 	@$(FRESH) before-commit
 
-proof: setup browser broker pooler units monitor faketime ## After make test: simulate 2,000 runs, test on every database, with every server and browser size
+proof: setup browser broker pooler proxy units monitor faketime ## After make test: simulate 2,000 runs, test on every database, with every server and browser size
 	@$(FRESH) rest-of-the-proof
 
 # Both run with an empty temporary folder and HOME. Every test is in one of the two: tests/support/selection.py decides.
@@ -89,6 +89,12 @@ pooler: setup ## Unpack Debian's pgbouncer for the tests, where it is missing an
 	  echo "Unpacking pgbouncer for the tests."; \
 	  $(BIN)/python -m tests.support.pgbouncer_package $(VENV)/pgbouncer > /dev/null 2>&1 || \
 	  echo "pgbouncer could not be downloaded here: its tests are left out, and with CI=true they fail."; }
+
+proxy: setup ## Unpack Debian's nginx for the tests, where it is missing and that is possible
+	@test -d $(VENV)/nginx || { \
+	  echo "Unpacking nginx for the tests."; \
+	  $(BIN)/python -m tests.support.nginx_package $(VENV)/nginx > /dev/null 2>&1 || \
+	  echo "nginx could not be downloaded here: its tests are left out, and with CI=true they fail."; }
 
 units: setup ## Unpack Debian's systemd for the tests, where it is missing and that is possible
 	@test -d $(VENV)/systemd || { \

@@ -18,6 +18,7 @@ from holdfast.engine.rules import Rules
 from holdfast.engine.store.factory import open_store
 from tests.support.clock import FakeClock
 from tests.support.databases import Databases
+from tests.support.nginx import nginx_folder
 from tests.support.object_storage import ObjectStorage
 from tests.support.selection import in_proof
 from tests.support.servers import (
@@ -38,6 +39,8 @@ from tests.support.stores import open_test_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from playwright.sync_api import Browser
 
     from holdfast.engine.store.sql_store import SqlStore
 
@@ -145,6 +148,22 @@ def prometheus() -> Path:
     """The folder with Debian's Prometheus and promtool."""
     _require_unpacked(prometheus_folder)
     return prometheus_folder()
+
+
+@pytest.fixture(scope="session")
+def nginx() -> Path:
+    """The folder with Debian's nginx."""
+    _require_unpacked(nginx_folder)
+    return nginx_folder()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real Chromium. It is closed with the module, because it holds the event loop of this thread."""
+    from tests.support.browser import launch_browser  # noqa: PLC0415 - slow to load
+
+    with launch_browser() as browser:
+        yield browser
 
 
 @pytest.fixture

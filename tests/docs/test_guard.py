@@ -24,7 +24,9 @@ from holdfast.guard.celery import GuardedTask, guarded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs/guard.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/study_cards"
+TEXT = (ROOT / "docs/guard.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 (
     DECLARED,
@@ -83,6 +85,7 @@ def test_a_repeated_request_gets_the_documented_answer(shop: dict[str, Any]) -> 
     assert {name: told[name] for name in ("key", "verdict", "reason")} == {
         name: said[name] for name in ("key", "verdict", "reason")
     }
+    assert told["message"] == said["message"].replace(said["state"], told["state"])
 
 
 def test_the_documented_canvases_get_their_results(shop: dict[str, Any]) -> None:
@@ -222,3 +225,16 @@ def test_the_caller_is_notified_when_the_work_ends(shop: dict[str, Any]) -> None
     asked = task.delay("7")
     task.apply(("7",), task_id=asked.id).get()
     assert posted == [{"key": "7", "job": asked.id, "outcome": "success"}]
+
+
+def test_the_guarded_service_is_a_third_shorter_than_the_plain_one() -> None:
+    assert "It has a third fewer lines" in TEXT
+    plain, guarded_ = (len((EXAMPLE / name).read_text().splitlines()) for name in ("plain.py", "guarded.py"))
+    assert 0.6 * plain < guarded_ < 0.7 * plain
+
+
+def test_the_documented_accidents_are_those_of_the_example() -> None:
+    told = re.findall(r"^\| ([^|]+) \|", TEXT.split("## A whole app")[1].split("\n## ")[0], re.MULTILINE)[2:]
+    code = (EXAMPLE / "accidents.py").read_text()
+    for accident in told:
+        assert accident.split(",")[0].lstrip("0123456789 ") in code, accident

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from holdfast.engine.admission import Request, Verdict
 from holdfast.engine.states import Operation, Outcome, Status
 from holdfast.engine.store.factory import open_store_with_own_tables
 from holdfast.errors import BadRequest, BadSettings, Permanent, StaleLease, Transient
-from holdfast.guard import Finished, Guard, Run, Work
+from holdfast.guard import DeliveryResult, Finished, Guard, Run, Work
 from holdfast.guard.lock import EarlyLock
 from holdfast.settings import Settings
 from tests.support.timeouts import PATIENCE_SECONDS
@@ -25,7 +26,9 @@ from tests.support.timeouts import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from holdfast.engine.store import Job
     from holdfast.engine.store.sql_store import SqlStore
+    from holdfast.guard.runs import DeliveryRunner
     from tests.support.servers import Valkey
 
 SECOND = timedelta(seconds=1)
@@ -84,8 +87,31 @@ def test_a_refusal_has_the_status_and_body_of_a_409_response(cards: Work) -> Non
         "reason": "already_in_progress",
         "message": "The same work is already queued. Wait until it ends, or cancel it.",
         "status": "queued",
+        "state": "queued",
         "job": job,
         "generation": 1,
+    }
+
+
+def test_a_refusal_describes_running_work_in_common_words(cards: Work) -> None:
+    result = cards.perform(asked(cards), lambda run: cards.admit(run.key).body())
+    assert result.value["state"] == "running"
+    assert result.value["message"] == "The same work is already running. Wait until it ends, or cancel it."
+
+
+def test_the_record_of_a_refused_request_is_json(cards: Work) -> None:
+    job = asked(cards)
+    cards.admit("project-7", requester="alice", cost=0.05)
+    (recorded,) = cards.refusals("project-7")
+    shown = json.loads(json.dumps(recorded.as_dict()))
+    assert datetime.fromisoformat(shown.pop("at")).tzinfo is UTC
+    assert shown == {
+        "work": "cards",
+        "key": "project-7",
+        "reason": "already_in_progress",
+        "requester": "alice",
+        "cost": 0.05,
+        "job": job,
     }
 
 
@@ -537,6 +563,25 @@ def test_the_reconciler_repeats_a_failed_on_finished_callback(guard: Guard, monk
     guard.reconcile()
     guard.reconcile()
     assert calls == [job, job]
+
+
+def test_a_delivery_that_met_a_running_job_leaves_the_report_to_the_worker_that_ran_it(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Finished] = []
+    work = guard.work("cards", on_finished=told.append)
+    job = asked(work)
+    process = work._deliveries.process
+
+    def meet_and_end(found: Job, indexer: DeliveryRunner) -> DeliveryResult:
+        """Return that the job was running; it ends before the caller goes on, and its worker is about to report it."""
+        process(found, indexer)
+        return work._deliveries._make_lock_held()
+
+    monkeypatch.setattr(work._deliveries, "process", meet_and_end)
+    assert work.perform(job, build()).verdict == "lock_held"
+    assert work.job(job).outcome is Outcome.SUCCESS
+    assert told == []
 
 
 def test_on_finished_is_not_called_for_a_postponed_job(guard: Guard) -> None:

@@ -51,6 +51,7 @@ SERVERS: dict[str, Callable[[pytest.Item], bool]] = {
     "pgbouncer": lambda item: uses(item, "pgbouncer"),
     "Valkey": lambda item: uses(item, "valkey"),
     "Prometheus": lambda item: uses(item, "prometheus"),
+    "nginx": lambda item: uses(item, "nginx"),
     "Temporal": lambda item: uses(item, "temporal"),
     "RabbitMQ": lambda item: uses(item, "rabbitmq"),
     "Celery": lambda item: item.get_closest_marker("celery") is not None,

@@ -1,19 +1,15 @@
-"""A real server and a real browser for the tests of the web page."""
+"""A real server for the tests of the web page, and contexts of the browser."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
 
 from tests.support.paid_provider import PaidProvider, echo
 from tests.support.serve_process import Serving
-from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,20 +18,6 @@ if TYPE_CHECKING:
     import httpx2
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-# A headless browser that runs as root and makes no requests of its own.
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-# The first installed one is used. The headless shell opens no windows and needs a fifth less CPU.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-LONGEST = 1000 * PATIENCE_SECONDS  # milliseconds
-expect.set_options(timeout=LONGEST)
 EXPECTED = "Failed to load resource"  # the browser's message for an error response or an unreachable server
 
 
@@ -131,32 +113,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) 
     found = Site(tmp_path_factory.mktemp("site") / "home", environment)
     yield found
     found.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A real Chromium. It is closed with the module, because it holds the event loop of this thread."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("There is no Chromium; `make browser` installs it where it can.")
-        pytest.skip("there is no Chromium; `make browser` installs it where it can")
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        launched.new_context = patient(launched.new_context)  # type: ignore[method-assign]
-        yield launched
-        launched.close()
-
-
-def patient(new_context: Callable[..., BrowserContext]) -> Callable[..., BrowserContext]:
-    """Create contexts with a long timeout, so that no test fails because the machine is busy."""
-
-    def made(**options: Any) -> BrowserContext:
-        context = new_context(**options)
-        context.set_default_timeout(LONGEST)
-        return context
-
-    return made
 
 
 class Watch:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from tests.web.conftest import BROWSERS, FLAGS, Site
+from tests.support.browser import BROWSERS, FLAGS
+from tests.web.conftest import Site
 from tests.web.samples import PAGES, fill
 
 TARGET, LOCALE = Path(__file__).parents[2] / "screenshots", "en-GB"

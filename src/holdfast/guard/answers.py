@@ -102,8 +102,13 @@ class Admission(AdmissionResult, Plain):
         return self.verdict in (Verdict.SKIPPED, Verdict.REJECTED)
 
     @property
+    def state(self) -> JobState:
+        """The status in common words."""
+        return STATE_OF_STATUS[self.status]
+
+    @property
     def message(self) -> str:
-        return format_reply(self.reason, self.status, accepted=self.accepted)
+        return format_reply(self.reason, self.state, accepted=self.accepted)
 
     @property
     def http_status(self) -> HTTPStatus:
@@ -123,6 +128,7 @@ class Admission(AdmissionResult, Plain):
             "reason": self.reason,
             "message": self.message,
             "status": str(self.status),
+            "state": str(self.state),
             "job": self.job,
             "generation": self.generation,
             **resets,

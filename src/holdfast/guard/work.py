@@ -26,6 +26,7 @@ from holdfast.engine.store import Failure
 from holdfast.errors import BadRequest, StaleLease, UnknownJob, UnknownOwner
 from holdfast.guard.answers import Admission, DeliveryResult, Finished, KeyStatus
 from holdfast.guard.deliveries import Deliveries
+from holdfast.guard.overview import list_refusals
 from holdfast.guard.runs import DeliveryRunner, WaitingRunner
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 
     from holdfast.db import Transaction
     from holdfast.engine import Fault, JobId, Ring
-    from holdfast.engine.store import Job, Refusal, WorkQuota
+    from holdfast.engine.store import Job, WorkQuota
     from holdfast.guard.function import GuardedFunction
     from holdfast.guard.guard import Guard
+    from holdfast.guard.overview import RefusalLine
     from holdfast.guard.run import Run
     from holdfast.guard.runs import ResultWriter
 
@@ -304,7 +306,8 @@ class Work:
             return DeliveryResult(verdict="skipped", reason="unknown_job")
         runner = DeliveryRunner(work, self._guard.store, results, requires_result=requires_result)
         result = self._deliveries.process(found, runner, ring)
-        if self._on_finished is not None or not runner.has_committed:
+        reported = result.verdict == "lock_held" or (runner.has_committed and self._on_finished is None)
+        if not reported:  # by the worker that runs the job, or in the transaction that published the result
             self.notify_finished(found.id)
         self._guard.deliver_soon(found.id)
         return result
@@ -395,6 +398,6 @@ class Work:
         except UnknownOwner:
             return []
 
-    def refusals(self, key: str, limit: int = 1000) -> list[Refusal]:
-        """Return the refused requests for a key, with their estimated costs."""
-        return self._guard.store.list_refusals(self.name, key, limit=limit)
+    def refusals(self, key: str, limit: int = 1000) -> list[RefusalLine]:
+        """Return the refused requests for a key, newest first, with their estimated costs."""
+        return list_refusals(self._guard, self.name, key, limit)
