@@ -141,16 +141,19 @@ class CommandClient(ProgramClient):
         words, given = self._words(call)
         self._calls += 1
         where = ["--at", self._system.address(self._calls), "--json"]
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", *where, *words],
-            input=given,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=self._system.program_environment,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "holdfast.cli", *where, *words],
+                input=given,
+                capture_output=True,
+                text=True,
+                cwd=ROOT,
+                env=self._system.program_environment,
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Answer(outcome="unknown", code="command_timeout")
         try:
             content = json.loads(done.stdout)
         except ValueError:

@@ -182,6 +182,7 @@ def pause_broker(system: System, chance: random.Random) -> bool:
     return fired
 
 
+@alone_at("broker")
 def flush_broker(system: System, chance: random.Random) -> bool:
     """Remove all messages from the broker."""
     with _queues(system) as queues:
@@ -191,6 +192,7 @@ def flush_broker(system: System, chance: random.Random) -> bool:
         return bool(queues)
 
 
+@alone_at("broker")
 def duplicate_messages(system: System, chance: random.Random) -> bool:
     """Take the messages that wait in the queues, and send each of them several times."""
     return await_fact(lambda: _copy_messages(system) > 0)

@@ -8,23 +8,28 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
+from holdfast.cli.app import app
 from holdfast.engine import Fault, Request
 from holdfast.engine.states import Operation, Outcome, Status
 from holdfast.errors import BadRequest, Permanent
-from holdfast.guard import Guard, Run
+from holdfast.guard import Guard, Run, Work
 from holdfast.guard.overview import list_jobs, list_refusals, summarise_works
 from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
     from pathlib import Path
+
+    from typer.testing import Result
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -154,9 +159,83 @@ def test_the_commands_show_and_change_what_the_guard_does(guard: Guard, database
     assert "--work" in loose.stderr
 
 
+def spend(work: Work, requester: str) -> None:
+    def build(attempt: Run) -> str:
+        attempt.spent(tokens=1200, price=1234.5678)
+        return "built"
+
+    work.perform(str(work.admit("1", requester=requester, project="biology").job), build)
+
+
+def test_the_commands_show_spending_and_set_quotas(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(guard=guard))
+    cards = guard.works["cards"]
+    spend(cards, requester="alice")
+
+    def show(*arguments: str, end: int = 0) -> Result:
+        ran = CliRunner().invoke(app, ["guard", *arguments])
+        assert ran.exit_code == end, ran.output
+        return ran
+
+    def ask(*arguments: str) -> Any:
+        return json.loads(show(*arguments, "--json").stdout)
+
+    lines = ask("spending", "shop:guard", "--days", "1")
+    assert ("cards", "alice", "biology", 1, 1200, 1234.5678) in [
+        tuple(one[name] for name in ("work", "requester", "project", "jobs", "tokens", "price")) for one in lines
+    ]
+    assert ask("spending", "shop:guard", "--by", "project")[0] == {
+        "project": "biology", "jobs": 1, "tokens": 1200, "price": 1234.5678,
+    }  # fmt: skip
+    table = show("spending", "shop:guard", "--by", "work")
+    assert table.stdout.splitlines()[:2] == ["work\tjobs\ttokens\tprice", "cards\t1\t1200\t1234.5678"]
+
+    quota = {"work": "cards", "scope": "project", "unit": "jobs", "per_day": 1.0, "used": 1.0, "used_by": "biology"}
+    assert ask("quota", "shop:guard", "cards", "1", "--scope", "project") == [quota]
+    assert cards.admit("2", project="biology").http_status == 429
+    assert ask("quota", "shop:guard") == ask("quota", "shop:guard", "cards") == [quota]
+    assert ask("quota", "shop:guard", "index") == []
+    shown = show("quota", "shop:guard", "cards", "2.5", "--unit", "price")
+    assert shown.stdout == "The daily quota of price per work for 'cards' is now 2.5.\n"
+    assert len(ask("quota", "shop:guard")) == 2
+    removed = show("quota", "shop:guard", "cards", "--scope", "project", "--remove")
+    assert removed.stdout == "The daily quota of jobs per project for 'cards' was removed.\n"
+    assert [one["unit"] for one in ask("quota", "shop:guard")] == ["price"]
+    assert cards.admit("2", project="biology").http_status != 202  # the price is spent
+    ask("quota", "shop:guard", "cards", "--unit", "price", "--remove")
+    assert cards.admit("2", project="biology").accepted
+
+    assert "number above 0" in show("quota", "shop:guard", "cards", "0", end=1).stderr
+    assert "no work named 'other'" in show("quota", "shop:guard", "other", end=1).stderr
+    for incomplete in (("--remove",), ("cards", "5", "--remove")):
+        assert "--remove" in show("quota", "shop:guard", *incomplete, end=1).stderr
+
+
+def test_the_page_shows_quotas_and_spending(guard: Guard) -> None:
+    cards = guard.works["cards"]
+    spend(cards, requester=HOSTILE)
+    cards.set_quota(1, scope="requester")
+    cards.set_quota(0.005, scope="project", unit="tokens")
+    site = Starlette(routes=[Mount("/guard", guard.page())])
+    with TestClient(site) as client:
+        text = client.get("/guard/").text
+        assert HOSTILE not in text
+        assert "<td>cards</td><td>requester</td><td>jobs</td><td>&lt;script" in text
+        assert "<td>biology</td><td class='number failed'>1,200</td><td class=number>0.005</td>" in text
+        assert "<b>day</b>" in text
+        spent = "<td class=number>1</td><td class=number>1,200</td><td class=number>1,234.57</td>"
+        by_project = client.get("/guard/", params={"by": "project", "work": "cards"}).text
+        assert f"<td>biology</td>{spent}" in by_project
+        assert "<a href='?by=day&amp;work=cards'>day</a>" in by_project
+        assert spent not in client.get("/guard/", params={"by": "project", "work": "index"}).text
+        assert "(none)" in client.get("/guard/", params={"by": "requester", "work": "index"}).text
+        assert client.get("/guard/", params={"by": HOSTILE}).status_code == 404
+
+
 def test_the_page_shows_the_works_and_escapes_keys(guard: Guard) -> None:
-    app = Starlette(routes=[Mount("/guard", guard.page())])
-    with TestClient(app) as client:
+    site = Starlette(routes=[Mount("/guard", guard.page())])
+    with TestClient(site) as client:
         shown = client.get("/guard/")
         assert shown.status_code == 200
         assert HOSTILE not in shown.text
@@ -180,7 +259,7 @@ def test_the_page_does_not_block_the_event_loop(guard: Guard, monkeypatch: pytes
     threads: list[str] = []
     page = guard.page()
 
-    def render(_work: str | None) -> bytes:
+    def render(_work: str | None, _by: str) -> bytes:
         threads.append(threading.current_thread().name)
         return b""
 

@@ -13,6 +13,7 @@ import pytest
 from holdfast.clock import Moment
 from holdfast.errors import BadRequest
 from holdfast.guard import Guard, Run, Work
+from holdfast.guard.spending import SpendingGroup, list_quotas, total_spending
 from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -39,6 +40,15 @@ def spend(work: Work, key: str, *, tokens: int = 0, price: float = 0.0, **option
     job = work.admit(key, **options).job
     assert job is not None
     work.perform(job, run)
+
+
+def move_jobs_to_yesterday(guard: Guard) -> None:
+    name = guard.place.names.table("job_details")
+    yesterday = guard.clock.now() - 24 * 3600 * 1_000_000
+    guard.store.database.write(
+        lambda tx: tx.run_sql(f"UPDATE {name} SET created_at = {yesterday}"),  # noqa: S608
+        durable=True,
+    )
 
 
 def test_a_project_beyond_its_quota_is_refused_until_midnight_and_others_are_not(guard: Guard, cards: Work) -> None:
@@ -124,12 +134,7 @@ def test_a_request_that_joins_a_job_uses_no_quota(cards: Work) -> None:
 def test_yesterdays_jobs_do_not_count(guard: Guard, cards: Work) -> None:
     cards.set_quota(1)
     spend(cards, "1")
-    name = guard.place.names.table("job_details")
-    yesterday = guard.clock.now() - 24 * 3600 * 1_000_000
-    guard.store.database.write(
-        lambda tx: tx.run_sql(f"UPDATE {name} SET created_at = {yesterday}"),  # noqa: S608
-        durable=True,
-    )
+    move_jobs_to_yesterday(guard)
     assert cards.admit("2").accepted
 
 
@@ -157,6 +162,70 @@ def test_spending_is_summed_by_requester_project_and_day(guard: Guard, cards: Wo
     assert found == [("alice", "biology", 2, 150, 0.75), ("bob", "", 1, 7, 0.125)]
     assert {one.day for one in guard.spending(days=1)} == {datetime.now(UTC).date().isoformat()}
     assert guard.store.sum_spending(Moment(guard.clock.now() + 1)) == []
+
+
+def test_spending_is_added_up_by_what_the_operator_chooses(guard: Guard, cards: Work) -> None:
+    spend(cards, "1", tokens=100, price=0.25, requester="alice", project="biology")
+    spend(cards, "2", tokens=50, price=0.5, requester="alice", project="physics")
+    spend(cards, "3", tokens=7, price=1.0, requester="bob", project="physics")
+    spend(guard.work("index"), "4", tokens=1)
+    lines = guard.spending()
+
+    def added_up(by: SpendingGroup) -> list[dict[str, Any]]:
+        return [one.as_dict() for one in total_spending(lines, by)]
+
+    assert added_up(SpendingGroup.REQUESTER) == [
+        {"requester": "bob", "jobs": 1, "tokens": 7, "price": 1.0},
+        {"requester": "alice", "jobs": 2, "tokens": 150, "price": 0.75},
+        {"requester": "", "jobs": 1, "tokens": 1, "price": 0.0},
+    ]
+    assert [one["project"] for one in added_up(SpendingGroup.PROJECT)] == ["physics", "biology", ""]
+    assert [(one["work"], one["jobs"]) for one in added_up(SpendingGroup.WORK)] == [("cards", 3), ("index", 1)]
+    today = datetime.now(UTC).date().isoformat()
+    assert added_up(SpendingGroup.DAY) == [{"day": today, "jobs": 4, "tokens": 158, "price": 1.75}]
+
+
+def test_days_are_shown_newest_first(guard: Guard, cards: Work) -> None:
+    spend(cards, "1", price=0.25)
+    move_jobs_to_yesterday(guard)
+    spend(cards, "2", price=0.125)
+    totals = total_spending(guard.spending(), SpendingGroup.DAY)
+    assert [one.price for one in totals] == [0.125, 0.25]
+    assert [one.price for one in guard.spending(days=1)] == [0.125]
+
+
+@pytest.mark.parametrize(
+    ("scope", "unit", "use"),
+    [
+        ("work", "jobs", (3, "")),
+        ("work", "price", (1.75, "")),
+        ("key", "jobs", (1, "1")),
+        ("requester", "jobs", (2, "alice")),
+        ("requester", "tokens", (150, "alice")),
+        ("requester", "price", (1.0, "bob")),
+        ("project", "price", (1.5, "physics")),
+    ],
+)
+def test_a_quota_is_listed_with_its_largest_use_today(
+    guard: Guard, cards: Work, scope: str, unit: str, use: tuple[float, str]
+) -> None:
+    spend(cards, "0", tokens=9999, price=99.0, requester="carol")
+    move_jobs_to_yesterday(guard)
+    spend(guard.work("other"), "1", tokens=9999, price=99.0, requester="carol")
+    spend(cards, "1", tokens=100, price=0.25, requester="alice", project="biology")
+    spend(cards, "2", tokens=50, price=0.5, requester="alice", project="physics")
+    spend(cards, "3", tokens=7, price=1.0, requester="bob", project="physics")
+    cards.set_quota(500, unit=unit, scope=scope)
+    (listed,) = list_quotas(guard)
+    assert (listed.work, listed.per_day, listed.used, listed.used_by) == ("cards", 500, *use)
+    assert list_quotas(guard, "other") == []
+
+
+def test_an_unused_quota_is_listed(guard: Guard, cards: Work) -> None:
+    cards.set_quota(1, scope="project")
+    cards.set_quota(2, scope="key", unit="price")
+    listed = [(one.scope, one.unit, one.used, one.used_by) for one in list_quotas(guard, "cards")]
+    assert listed == [("key", "price", 0, ""), ("project", "jobs", 0, "")]
 
 
 def test_a_refused_request_is_recorded_with_the_mean_price_of_the_last_runs(cards: Work) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import guard_jobs
+from holdfast.cli import guard_costs, guard_jobs
 from holdfast.cli.command import CommandContext, command, stop_on_signal
 from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.guard_app import GuardArgument, load_guard, load_work, run_with_exit_code
@@ -20,6 +20,8 @@ def declare(app: typer.Typer) -> None:
     command(app, "retry")(guard_jobs.retry)
     command(app, "cancel")(guard_jobs.cancel)
     command(app, "refusals")(guard_jobs.refusals)
+    command(app, "spending")(guard_costs.spending)
+    command(app, "quota")(guard_costs.quota)
     command(app, "reconcile")(reconcile)
     command(app, "adopt")(adopt)
     command(app, "ddl")(ddl)

@@ -1,11 +1,11 @@
-"""Loads the guard of an app for the commands of `guard`."""
+"""What the commands of `guard` share: loading the guard of an app, printing rows, and the exit code."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,10 +14,10 @@ from holdfast.errors import BadSettings, HoldfastError
 from holdfast.logs import log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.cli.command import CommandContext
-    from holdfast.guard import Guard, Work
+    from holdfast.guard import Guard, Plain, Work
 
 GuardArgument = Annotated[
     str,
@@ -58,3 +58,28 @@ def load_work(guard: Guard, where: str, name: str) -> Work:
     if name not in guard.works:
         raise BadSettings("guarded_work_unknown", guard=where, work=name, known=", ".join(sorted(guard.works)))
     return guard.works[name]
+
+
+def show_rows(context: CommandContext, where: str, read: Callable[[Guard], Sequence[Plain]]) -> ExitCode:
+    """Print rows of a guard as a table, or as JSON."""
+
+    def show() -> None:
+        guard = load_guard(where)
+        rows = [row.as_dict() for row in read(guard)]
+        guard.close()
+        context.print_result(rows, lambda: _print_table(context, rows))
+
+    return run_with_exit_code(context, show)
+
+
+def _print_table(context: CommandContext, rows: Sequence[dict[str, Any]]) -> None:
+    if not rows:
+        context.terminal.info("Nothing to show.")
+        return
+    names = tuple(name.replace("_", " ") for name in rows[0])
+    context.terminal.print_table(names, [tuple(map(_format_amount, row.values())) for row in rows])
+
+
+def _format_amount(cell: Any) -> Any:
+    """Return an amount with all its digits: the terminal would round 1234.56 to 1235."""
+    return f"{cell:.4f}".rstrip("0").rstrip(".") if isinstance(cell, float) else cell

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.command import CommandContext
 from holdfast.cli.exit_codes import ExitCode
-from holdfast.cli.guard_app import GuardArgument, load_guard, load_work, run_with_exit_code
+from holdfast.cli.guard_app import GuardArgument, load_guard, load_work, run_with_exit_code, show_rows
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def status(context: CommandContext, guard: GuardArgument) -> ExitCode:
 
         return summarise_works(opened)
 
-    return _show(context, guard, read)
+    return show_rows(context, guard, read)
 
 
 def jobs(
@@ -65,7 +65,7 @@ def jobs(
 
         return list_jobs(opened, work, state, limit)
 
-    return _show(context, guard, read)
+    return show_rows(context, guard, read)
 
 
 def refusals(
@@ -88,7 +88,7 @@ def refusals(
             raise BadRequest("key_without_work", key=key)
         return list_refusals(opened, work, key, limit)
 
-    return _show(context, guard, read)
+    return show_rows(context, guard, read)
 
 
 def retry(
@@ -121,26 +121,6 @@ def cancel(
         holdfast guard cancel shop.tasks:guard index 42
     """
     return _request(context, guard, work, lambda found: found.cancel(key, requester=requester or ""))
-
-
-def _show(context: CommandContext, where: str, read: Callable[[Guard], Sequence[Plain]]) -> ExitCode:
-    """Print rows as a table, or as JSON."""
-
-    def show() -> None:
-        guard = load_guard(where)
-        rows = [row.as_dict() for row in read(guard)]
-        guard.close()
-        context.print_result(rows, lambda: _print_table(context, rows))
-
-    return run_with_exit_code(context, show)
-
-
-def _print_table(context: CommandContext, rows: Sequence[dict[str, Any]]) -> None:
-    if not rows:
-        context.terminal.info("Nothing to show.")
-        return
-    names = tuple(name.replace("_", " ") for name in rows[0])
-    context.terminal.print_table(names, [tuple("" if cell is None else cell for cell in row.values()) for row in rows])
 
 
 def _request(context: CommandContext, where: str, name: str, ask: Callable[[Work], Admission]) -> ExitCode:

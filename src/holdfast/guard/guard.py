@@ -17,9 +17,9 @@ from holdfast.errors import BadRequest, BadSettings
 from holdfast.extras import importing_extra
 from holdfast.guard.callbacks import Callbacks, deliver_due
 from holdfast.guard.job_lookup import read_job
-from holdfast.guard.overview import SpendingLine, sum_spending
 from holdfast.guard.page import GuardPage
 from holdfast.guard.place import GuardDatabase
+from holdfast.guard.spending import SpendingLine, sum_spending
 from holdfast.guard.threads import GuardThreads
 from holdfast.guard.work import Work
 from holdfast.settings import Settings

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from holdfast.clock import Moment, as_datetime, micros
+from holdfast.clock import Moment, as_datetime
 from holdfast.engine.store import JobFilter
 from holdfast.errors import BadRequest
 from holdfast.guard.answers import JobState, Plain
@@ -72,37 +72,6 @@ class RefusalLine(Plain):
     requester: str
     cost: float
     job: str | None  # that already did this work
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpendingLine(Plain):
-    """What the jobs of one requester and project have spent on one day."""
-
-    day: str
-    work: str
-    requester: str
-    project: str
-    jobs: int
-    tokens: int
-    price: float
-
-
-def sum_spending(guard: Guard, days: int) -> list[SpendingLine]:
-    """Sum the spending of so many days, today included."""
-    now = guard.clock.now()
-    day = micros(DAY)
-    return [
-        SpendingLine(
-            day=as_datetime(one.day).date().isoformat(),
-            work=one.work,
-            requester=one.requester,
-            project=one.project,
-            jobs=one.jobs,
-            tokens=one.tokens,
-            price=one.price,
-        )
-        for one in guard.store.sum_spending(Moment(now - now % day - (days - 1) * day))
-    ]
 
 
 def summarise_works(guard: Guard) -> list[WorkSummary]:

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
 from holdfast.guard.overview import list_jobs, list_refusals, summarise_works
+from holdfast.guard.spending import SpendingGroup, list_quotas, sum_spending, total_spending
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 
     from holdfast.guard.guard import Guard
     from holdfast.guard.overview import JobLine, WorkSummary
+    from holdfast.guard.spending import QuotaLine, SpendingTotal
 
     Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
     Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 REFRESH_SECONDS = 10
 LINES = 50
+DAYS = 30  # of spending
 HEADERS = {
     "content-type": "text/html; charset=utf-8",
     "cache-control": "no-store",
@@ -47,7 +50,7 @@ td { max-width: 18rem; overflow: hidden; text-overflow: ellipsis; }
 
 
 class GuardPage:
-    """Serves one page: the works, and the newest jobs and refused requests, of all works or of one."""
+    """Serves one page: works, newest jobs and refused requests, quotas and spending, of all works or of one."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -63,19 +66,21 @@ class GuardPage:
             return
         query = parse_qs(scope.get("query_string", b"").decode(errors="replace"))
         work = query.get("work", [None])[0]
-        if work is not None and work not in self._guard.works:
+        by = query.get("by", [SpendingGroup.DAY])[0]
+        if (work is not None and work not in self._guard.works) or by not in list(SpendingGroup):
             await _send(send, HTTPStatus.NOT_FOUND, b"", {})
             return
-        body = await self._guard.in_thread(self._render, work)
+        body = await self._guard.in_thread(self._render, work, SpendingGroup(by))
         await _send(send, HTTPStatus.OK, b"" if scope["method"] == "HEAD" else body, {})
 
-    def _render(self, work: str | None) -> bytes:
+    def _render(self, work: str | None, by: SpendingGroup) -> bytes:
         guard = self._guard
         works = [one for one in summarise_works(guard) if work in (None, one.work)]
         refusals = [
             (one.at, one.work, one.key, one.reason, one.requester, f"{one.cost:.2f}")
             for one in list_refusals(guard, work, limit=LINES)
         ]
+        spending = [one for one in sum_spending(guard, DAYS) if work in (None, one.work)]
         title = "Guard" if work is None else f"Guard: {work}"
         parts = [
             "<!doctype html><html lang=en><meta charset=utf-8>",
@@ -88,6 +93,11 @@ class GuardPage:
             _jobs_table(list_jobs(guard, work, limit=LINES)),
             "<h2>Requests that started no work</h2>",
             _table(("at", "work", "key", "reason", "requester", "cost"), map(_cells, refusals)),
+            "<h2>Quotas per day (UTC)</h2>",
+            _quotas_table(list_quotas(guard, work)),
+            f"<h2>Spending of the last {DAYS} days</h2>",
+            f"<p>By {', '.join(_link(one, work, one is by) for one in SpendingGroup)}.</p>",
+            _spending_table(total_spending(spending, by)[:LINES], by),
         ]
         return "".join(parts).encode()
 
@@ -117,6 +127,34 @@ def _jobs_table(jobs: Sequence[JobLine]) -> str:
         for one in jobs
     )
     return _table(names, rows)
+
+
+def _quotas_table(quotas: Sequence[QuotaLine]) -> str:
+    rows = (
+        _cells((one.work, one.scope, one.unit, one.used_by))
+        + f"<td class='number{' failed' * (one.used >= one.per_day)}'>{one.used:,.10g}</td>"
+        + f"<td class=number>{one.per_day:,.10g}</td>"
+        for one in quotas
+    )
+    return _table(("work", "for each", "unit", "most used by", "used today", "limit"), rows, numbers=(4, 5))
+
+
+def _spending_table(totals: Sequence[SpendingTotal], by: SpendingGroup) -> str:
+    rows = (
+        _cells((one.name or "(none)",))
+        + "".join(f"<td class=number>{number:,}</td>" for number in (one.jobs, one.tokens))
+        + f"<td class=number>{one.price:,.2f}</td>"
+        for one in totals
+    )
+    return _table((by, "jobs", "tokens", "price"), rows, numbers=(1, 2, 3))
+
+
+def _link(by: SpendingGroup, work: str | None, chosen: bool) -> str:
+    """Return a link to the same page with another grouping."""
+    if chosen:
+        return f"<b>{by}</b>"
+    query = {"by": str(by)} | ({} if work is None else {"work": work})
+    return f"<a href='?{escape(urlencode(query))}'>{by}</a>"
 
 
 def _cells(values: Iterable[object]) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import Float, bindparam, cast, delete, func, insert, literal_column, select
+from sqlalchemy import BigInteger, Float, bindparam, cast, delete, func, insert, literal_column, select
 
 from holdfast.clock import Moment
-from holdfast.db import batch, int_param, text_param
+from holdfast.db import batch, int_param, text_literal, text_param
 from holdfast.engine.admission import QUOTA_EXHAUSTED, WORK_QUOTA_REASONS
 from holdfast.engine.queue import DAY
 from holdfast.engine.states import QuotaScope, QuotaUnit
@@ -35,7 +35,11 @@ LOCK_WORK_QUOTAS = (
     .order_by(work_quotas.c.work, work_quotas.c.scope, work_quotas.c.unit)
     .with_for_update(of=work_quotas)
 )
-SELECT_WORK_QUOTAS = select(work_quotas).where(work_quotas.c.work == text_param("work"))
+SELECT_WORK_QUOTAS = (
+    select(work_quotas)
+    .where(work_quotas.c.work == text_param("work"))
+    .order_by(work_quotas.c.scope, work_quotas.c.unit)
+)
 DELETE_WORK_QUOTA = delete(work_quotas).where(
     work_quotas.c.work == text_param("work"),
     work_quotas.c.scope == text_param("scope"),
@@ -51,7 +55,7 @@ INSERT_WORK_QUOTA = insert(work_quotas).from_select(
 _of_work = (job_details.c.work == text_param("work"), job_details.c.created_at >= int_param("since"))
 _sums = (
     func.count(),
-    func.coalesce(func.sum(job_details.c.tokens), 0),
+    cast(func.coalesce(func.sum(job_details.c.tokens), 0), BigInteger),  # PostgreSQL sums integers as decimal numbers
     func.coalesce(func.sum(job_details.c.price), 0.0),
 )
 _scopes = {
@@ -63,6 +67,12 @@ SUM_OF_SCOPE = {
     QuotaScope.WORK: select(*_sums).where(*_of_work),
     **{scope: select(*_sums).where(*_of_work, column == text_param("name")) for scope, column in _scopes.items()},
 }
+_amounts = dict(zip((QuotaUnit.JOBS, QuotaUnit.TOKENS, QuotaUnit.PRICE), _sums, strict=True))
+LARGEST_USE = {
+    (scope, unit): select(column, amount).where(*_of_work).group_by(column).order_by(amount.desc(), column).limit(1)
+    for scope, column in _scopes.items()
+    for unit, amount in _amounts.items()
+} | {(QuotaScope.WORK, unit): select(text_literal(""), amount).where(*_of_work) for unit, amount in _amounts.items()}
 _day = job_details.c.created_at - job_details.c.created_at % literal_column(str(DAY))
 SUM_SPENDING = (
     select(job_details.c.work, job_details.c.requester, job_details.c.project, _day.label("day"), *_sums)
@@ -87,6 +97,13 @@ class WorkQuota(NamedTuple):
     scope: QuotaScope
     unit: QuotaUnit
     per_day: float
+
+
+class QuotaUse(NamedTuple):
+    """How much of a quota is used, by the key, requester or project that has used most of it."""
+
+    name: str
+    amount: float
 
 
 class Spending(NamedTuple):
@@ -117,6 +134,11 @@ class WorkQuotaStore(StoreBase):
 
     def work_quotas(self, work: str) -> list[WorkQuota]:
         return [_quota_from_row(row) for row in self._read(SELECT_WORK_QUOTAS, work=work)]
+
+    def largest_quota_use(self, quota: WorkQuota, since: Moment) -> QuotaUse:
+        """Return the largest use of a quota by jobs that were requested since then."""
+        rows = self._read(LARGEST_USE[quota.scope, quota.unit], work=quota.work, since=since)
+        return QuotaUse(rows[0][0], float(rows[0][1])) if rows else QuotaUse("", 0.0)
 
     def sum_spending(self, since: Moment) -> list[Spending]:
         """Sum what jobs have spent that were requested since then, by work, requester, project and day."""
