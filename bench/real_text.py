@@ -103,7 +103,7 @@ def _database(kind: str, place: Path) -> Iterator[tuple[str, Callable[[], float]
 
 
 def _fill(library: Library, settings: Settings, corpus: Corpus, chunks: int) -> None:
-    """Add documents in the order of the corpus until there are enough chunks, and create the indexes of the database."""
+    """Add documents in the order of the corpus until there are enough chunks, then let the indexes do maintenance."""
     known = library.catalog.bases()
     base = (
         known[0]

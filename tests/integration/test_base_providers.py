@@ -366,8 +366,8 @@ def test_a_german_base_does_not_use_english_stemming(
     index = rig.library.indexes["fulltext"]
     assert isinstance(index, FulltextIndex)
     for base, count in ((rig.base, 2), (german, 1)):
-        assert len(index.find_phrase(rig.library.indexes.recipes(base, "fulltext")[0], "der hau", 9)) == 1
-        assert len(index.find_phrase(rig.library.indexes.recipes(base, "fulltext")[0], "hau liegt", 9)) == count
+        phrases = index.find_phrases(rig.library.indexes.recipes(base, "fulltext")[0], ["der hau", "hau liegt"], 9)
+        assert [len(chunks) for chunks in phrases.values()] == [1, count]
     rig.close()
 
 

@@ -254,15 +254,13 @@ class PostgresFulltextStore(PostgresRowStore):
         best = sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))
         return [Found(chunk, score) for chunk, score in best[:limit]]
 
-    def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
+    def find_phrases(self, recipe: int, phrases: Sequence[Sequence[str]], limit: int) -> list[Sequence[int]]:
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
-                return []
-            table = self._tables.name(recipe)
-            phrase = " ".join(WORD.findall(_strip_accents(" ".join(words))))
-            configuration = self._configuration(tx, recipe)
-            sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('{configuration}', %s) LIMIT %s"
-            return [chunk for (chunk,) in tx.run_sql(sql, [phrase, limit])]
+                return [[] for _ in phrases]
+            texts = [" ".join(WORD.findall(_strip_accents(" ".join(words)))) for words in phrases]
+            sql = _phrases_statement(self._tables.name(recipe), self._configuration(tx, recipe))
+            return [chunks for (chunks,) in tx.run_sql(sql, [limit, texts])]
 
     def _configuration(self, tx: Transaction, recipe: int) -> str:
         """Return the text search configuration of a recipe: with stemming or without."""
@@ -296,6 +294,14 @@ def _to_tsquery(tx: Transaction, term: Term, configuration: str) -> str:
     """Return a term as tsquery text, with the configuration that indexed the words."""
     words = " & ".join(f"'{word}'{':*' if term.prefix else ''}" for word in WORD.findall(_strip_accents(term.text)))
     return str(tx.run_sql(f"SELECT to_tsquery('{configuration}', %s)::text", [words])[0][0]) if words else ""
+
+
+def _phrases_statement(table: str, configuration: str) -> str:
+    """Return a statement for the chunks with each of several phrases, in the given order."""
+    return (
+        f"SELECT ARRAY(SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('{configuration}', phrase.words) "
+        "LIMIT %s) FROM unnest(%s::text[]) WITH ORDINALITY AS phrase (words, place) ORDER BY place"
+    )
 
 
 def _count_statement(table: str) -> str:

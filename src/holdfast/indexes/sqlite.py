@@ -204,13 +204,13 @@ class SqliteFulltextStore(SqliteRowStore):
                     return sorted(found, key=lambda hit: (-hit.score, hit.chunk))[:limit]
             return self._search_fts5(tx, recipe, query, limit=limit, within=within)
 
-    def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
+    def find_phrases(self, recipe: int, phrases: Sequence[Sequence[str]], limit: int) -> list[Sequence[int]]:
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
-                return []
+                return [[] for _ in phrases]
             table = self._tables.name(recipe)
             sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? LIMIT ?"
-            return [chunk for (chunk,) in tx.run_sql(sql, [f'"{" ".join(words)}"', limit])]
+            return [[chunk for (chunk,) in tx.run_sql(sql, [f'"{" ".join(words)}"', limit])] for words in phrases]
 
     def _search_fts5(
         self,

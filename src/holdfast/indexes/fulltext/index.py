@@ -15,7 +15,7 @@ from holdfast.indexes.recipe_tables import RowStore
 from holdfast.indexes.store_index import StoreIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from holdfast.catalog import Base, ChunkText, Recipe
     from holdfast.content import Term
@@ -48,8 +48,8 @@ class FulltextStore(RowStore, Protocol):
         """Return the chunks with the best BM25 score for any of the words."""
         ...
 
-    def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
-        """Return chunks in which these words follow each other."""
+    def find_phrases(self, recipe: int, phrases: Sequence[Sequence[str]], limit: int) -> list[Sequence[int]]:
+        """Return for each phrase chunks in which its words follow each other, at most `limit`."""
         ...
 
 
@@ -92,10 +92,11 @@ class FulltextIndex(StoreIndex):
         """Return the chunks that contain any word of the query, best first."""
         return self._store.find(recipe.id, parse_query_terms(query), limit, within)
 
-    def find_phrase(self, recipe: Recipe, key: str, limit: int) -> list[int]:
-        """Return chunks that contain the words of a name in order; `key` is its key (see `content.names`)."""
-        phrase = _phrase(key)
-        return self._store.find_phrase(recipe.id, phrase, limit) if phrase else []
+    def find_phrases(self, recipe: Recipe, keys: Iterable[str], limit: int) -> dict[str, Sequence[int]]:
+        """Return for each name chunks that contain its words in order; keys are those of `content.names`."""
+        phrases = {key: phrase for key in keys if (phrase := _phrase(key))}
+        found = self._store.find_phrases(recipe.id, list(phrases.values()), limit) if phrases else []
+        return dict(zip(phrases, found, strict=True))
 
 
 def _phrase(key: str) -> list[str]:
