@@ -83,7 +83,9 @@ def open_base(folder: Path, kind: str, chunks: int) -> Iterator[Opened]:
         if not (place / "complete").exists():
             _fill(library, settings, Corpus(folder), chunks)
             (place / "complete").touch()
-        yield Opened(library, library.catalog.bases()[0], backends)
+        base = library.catalog.bases()[0]
+        library.calibrator.refresh(base)  # as a worker does in the background
+        yield Opened(library, base, backends)
         store.close()
 
 

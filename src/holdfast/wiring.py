@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from holdfast.moving.move import Move, MoveOptions
     from holdfast.moving.target import Report
     from holdfast.search.answers import QuestionAnswerer
+    from holdfast.search.calibrator import Calibrator
     from holdfast.search.search import Searcher
     from holdfast.settings import Settings
     from holdfast.sources.address_policy import Reach
@@ -264,6 +265,12 @@ class Library:
         from holdfast.search.search import Searcher
 
         return Searcher(self.store.database, self.indexes)
+
+    @cached_property
+    def calibrator(self) -> Calibrator:
+        from holdfast.search.calibrator import Calibrator
+
+        return Calibrator(self.store.database, self.indexes, self.catalog)
 
     @cached_property
     def graph_queries(self) -> GraphQueries:
@@ -512,6 +519,7 @@ class Library:
             operations=self.operations,
             orphan_blobs=self.orphan_blobs,
             eraser=self.erasure,
+            calibrator=self.calibrator,
         ).run(limit)
 
     def indexers(self) -> Mapping[str, Indexer]:

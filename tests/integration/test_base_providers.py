@@ -404,7 +404,7 @@ def test_calibration_uses_the_stemming_of_the_base(
     monkeypatch.setattr(sampling, "_index_in_memory", watched)
     rig = Rig(database_url, tmp_path / "blobs", clock, languages=("de",))
     rig.index("haus.md", f"# Haus\n\n{HAUS} {HAU} Und der See ist sehr tief und kalt.\n")
-    rig.library.searcher.get_calibration(rig.base)
+    rig.calibrate()
     assert seen
     assert not any(seen)
     rig.close()

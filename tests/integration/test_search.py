@@ -39,6 +39,7 @@ def open_rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Ca
         for name, text in documents.items():
             rig.put(name, text)
         rig.work()
+        rig.library.calibrator.refresh(rig.base)
         return rig
 
     yield make

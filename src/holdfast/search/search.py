@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.catalog import ChunkLists, ChunkOwnerCache, read_served_chunks, served_recipes
 from holdfast.search import statements as sql
-from holdfast.search.calibration import CalibrationCache
+from holdfast.search.calibration import Calibrations
 from holdfast.search.fusion import FULLTEXT, GRAPH, HYBRID, QUESTIONS, VECTOR, ChannelResult, FusedHit, Ranking, fuse
 from holdfast.search.graph_links import GraphLinks
 from holdfast.search.graph_walk import walk
@@ -39,7 +39,7 @@ class Searcher:
         self._indexes = indexes
         self._chunk_lists = ChunkLists(database)
         self._owners = ChunkOwnerCache()
-        self._calibrations = CalibrationCache(database, indexes)
+        self._calibrations = Calibrations(database)
         self._links: dict[tuple[int, int | None], GraphLinks] = {}
 
     @property
@@ -135,7 +135,7 @@ class Searcher:
         for kind in known:
             others = [chunk for other, result in known.items() if other != kind for chunk, _ in result.hits]
             known[kind] = run.add_rescored(known[kind], others)
-        return fuse(known.values(), self._calibrate_run(run).weights)
+        return fuse(known.values(), self._calibrate_run(run).weights if len(known) > 1 else {})
 
     def _walk_graph(self, run: SearchRun, fused: Ranking) -> ChannelResult | None:
         """Follow names from the best hits and from the query; None if the base has no graph."""
@@ -154,8 +154,7 @@ class Searcher:
         return ChannelResult(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
 
     def _calibrate_run(self, run: SearchRun) -> Calibration:
-        recipes = {kind: some[0] for kind in self.channels if (some := run.recipes(kind))}
-        return self._calibrations.get(run.base, recipes, self._get_links(run))
+        return self._calibrations.get(run.base, [kind for kind in self.channels if run.recipes(kind)])
 
     def _get_links(self, run: SearchRun) -> GraphLinks | None:
         """Return the links of the newest recipe; one query never combines two versions of the rules."""
