@@ -163,6 +163,6 @@ def open_fulltext_store(
         from holdfast.indexes.sqlite import SqliteFulltextStore  # noqa: PLC0415 - load only the dialect in use
 
         return SqliteFulltextStore(database, prefix, memory=memory)
-    from holdfast.indexes.postgres import PostgresFulltextStore  # noqa: PLC0415 - load only the dialect in use
+    from holdfast.indexes.postgres_words import PostgresFulltextStore  # noqa: PLC0415 - load only the dialect in use
 
     return PostgresFulltextStore(database, prefix)
