@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.catalog import visibility as serving
 from holdfast.catalog.repository import BaseSettings
+from holdfast.indexes.vector import vector_cache
 from holdfast.llm.offline import OfflineProvider
 from holdfast.settings import Settings
 from holdfast.wiring import Library
@@ -210,3 +211,16 @@ def test_a_search_with_selected_channels_uses_no_others(open_rig: Callable[..., 
     found = rig.library.searcher.search(rig.base, "Grey Island lighthouse", channels=chosen)
     assert found
     assert {kind for hit in found for kind in hit.channels} == chosen
+
+
+def test_compressed_vectors_give_the_same_hits_with_the_same_scores(
+    open_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {f"{name}.md": f"# Part {name}\n\nThe soil of field {name} holds rain number {name}." for name in range(40)}
+    rig = open_rig({**SEA, **texts}, indexes=("vector",))
+    exact = [(hit.name, pytest.approx(hit.score, abs=1e-5)) for hit in rig.library.searcher.search(rig.base, "sail", 9)]
+    rig.library.indexes["vector"]._store.__dict__.get("_caches", {}).clear()  # type: ignore[attr-defined]
+    monkeypatch.setattr(vector_cache, "MAX_EXACT_ROWS", 10)
+    assert [(hit.name, hit.score) for hit in rig.library.searcher.search(rig.base, "sail", 9)] == exact
+    rig.delete(exact[0][0])
+    assert exact[0][0] not in names(rig, "sail")

@@ -107,14 +107,14 @@ class PostgresVectorStore(PostgresRowStore):
                 tx.run_sql(
                     "SELECT set_config('hnsw.ef_search', %s, true)", [str(min(max(MIN_EF_SEARCH, 2 * limit), 1000))]
                 )
-                nearest = f"SELECT chunk, vector FROM {table} ORDER BY vector <=> %s::vector LIMIT %s"
+                nearest = f"{table} ORDER BY vector <=> %s::vector LIMIT %s"
                 values: list[Any] = [vector, vector, 2 * limit, limit]
             else:
-                nearest = f"SELECT chunk, vector FROM {table}" + ("" if within is None else " WHERE chunk = ANY(%s)")
+                nearest = table + (" OFFSET 0" if within is None else " WHERE chunk = ANY(%s) OFFSET 0")
                 values = [vector, *([] if within is None else [list(within)]), limit]
             rows = tx.run_sql(
-                f"SELECT chunk, 1 - (vector <=> %s::vector) AS near FROM ({nearest}) AS nearest "
-                "WHERE vector_norm(vector) > 0 ORDER BY near DESC, chunk LIMIT %s",
+                f"SELECT chunk, 1 - distance FROM (SELECT chunk, vector <=> %s::vector AS distance FROM {nearest}) "
+                "AS nearest WHERE distance < 'NaN' ORDER BY distance, chunk LIMIT %s",
                 values,
             )
         return [Found(*row) for row in rows]

@@ -60,15 +60,15 @@ SELECT_MORE_CANDIDATES = """SELECT chunk, words, length FROM {table}
 # MATERIALIZED converts each word once, and the offset computes each frequency once: the planner would repeat both.
 FIND = """WITH term AS MATERIALIZED (SELECT query::tsquery, single, weight FROM unnest(
         %(queries)s::text[], %(single)s::boolean[], %(weights)s::float8[]) AS given (query, single, weight)),
-    candidate AS ({candidates})
-    SELECT chunk, sum(weight * times * {k1_and_1} / (times + {k1} * (1 - {b} + {b} * length / %(usual)s))) AS score
-    FROM candidate JOIN term ON words @@ query CROSS JOIN LATERAL (SELECT CASE
-        WHEN single THEN width_bucket(ts_rank('{{1, 1, 1, 1}}', words, query), %(steps)s::float4[])
-            + width_bucket(ts_rank('{{0, 0, 0, 1}}', words, query), %(steps)s::float4[])
+    candidate AS ({candidates}),
+    occurrence AS (SELECT chunk, length, weight, CASE
+        WHEN single THEN width_bucket(ts_rank('{{1, 1, 1, 1}}', words, query)::float8, %(steps)s::float8[])
+            + width_bucket(ts_rank('{{0, 0, 0, 1}}', words, query)::float8, %(steps)s::float8[])
         ELSE (SELECT sum(CASE weight WHEN 'A' THEN 2 ELSE 1 END) FROM unnest(words) AS word,
             unnest(word.weights) AS weight WHERE array_to_tsvector(ARRAY[word.lexeme]) @@ query)
-        END AS times OFFSET 0) AS found
-    GROUP BY chunk ORDER BY score DESC, chunk LIMIT %(limit)s"""
+        END AS times FROM candidate JOIN term ON words @@ query OFFSET 0)
+    SELECT chunk, sum(weight * times * {k1_and_1} / (times + {k1} * (1 - {b} + {b} * length / %(usual)s))) AS score
+    FROM occurrence GROUP BY chunk ORDER BY score DESC, chunk LIMIT %(limit)s"""
 MAX_POSITIONS = 255  # of a word in a tsvector
 
 

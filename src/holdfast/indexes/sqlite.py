@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 LOAD_BATCH = 5_000  # vectors per query
 COUNT_CACHE_SECONDS = 60.0  # how long the number of rows is cached
 WORD_COUNT_CACHE_SECONDS = 600.0  # the same for a word; it only decides whether the word is common
+COMPARED_AGAIN = 50  # more compressed vectors than wanted, that are compared again with the database
 DEAD_SHARE = 0.25  # of rows in memory without a row in the table, above which all are read again
 SMALL_INDEX_CHUNKS = 1_000  # below this, common words are fast as well
 MAX_CACHED_WORDS = 20_000  # words with a cached count or token
@@ -107,17 +108,47 @@ class SqliteVectorStore(SqliteRowStore):
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
         with self._mutex:
             rows = self._refresh_cache(recipe)
-            return [] if rows is None else [Found(*hit) for hit in rows.find(query, limit, within)]
+            if rows is None:
+                return []
+            found = rows.find(query, limit if rows.is_exact else limit + COMPARED_AGAIN, within)
+        if not rows.is_exact:
+            exact = self._score_exactly(recipe, query, [chunk for chunk, _ in found])
+            found = sorted(exact.items(), key=lambda hit: (-hit[1], hit[0]))[:limit]
+        return [Found(*hit) for hit in found]
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
         with self._mutex:
             rows = self._refresh_cache(recipe)
-            return ({}, 0.0) if rows is None else (rows.scores(query, chunks), rows.mean_score(query))
+            if rows is None:
+                return {}, 0.0
+            found, middle = rows.scores(query, chunks) if rows.is_exact else {}, rows.mean_score(query)
+        return found if rows.is_exact else self._score_exactly(recipe, query, chunks), middle
 
     def read_vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
-        with self._mutex:
-            rows = self._refresh_cache(recipe)
-            return {} if rows is None else rows.vectors(chunks)
+        known: dict[int, Vector] = {}
+        with self._database.reading() as tx:
+            if not self._tables.exists_committed(tx, recipe):
+                return known
+            for first in range(0, len(chunks), MAX_IN_VALUES):
+                values = list(chunks[first : first + MAX_IN_VALUES])
+                marks = ", ".join("?" * len(values))
+                sql = f"SELECT chunk, vector FROM {self._tables.name(recipe)} WHERE chunk IN ({marks})"
+                if not (rows := tx.run_sql(sql, values)):
+                    continue
+                vectors = np.frombuffer(b"".join(vector for _, vector in rows), dtype=np.float32)
+                for (chunk, _), vector in zip(rows, vectors.reshape(len(rows), -1), strict=True):
+                    norm = float(vector @ vector) ** 0.5
+                    known[chunk] = vector / norm if norm else vector
+        return known
+
+    def _score_exactly(self, recipe: int, query: Vector, chunks: Sequence[int]) -> dict[int, float]:
+        """Return the cosine of these chunks to the query, by the vectors in the database."""
+        known = self.read_vectors(recipe, chunks)
+        norm = float(query @ query) ** 0.5
+        if not known or not norm:
+            return {}
+        scores = np.stack(list(known.values())) @ (query / norm).astype(np.float32)
+        return dict(zip(known, scores.tolist(), strict=True))
 
     def read_rows(self, recipe: int, after: int, limit: int) -> list[tuple[int, bytes]]:
         with self._database.reading() as tx:

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from holdfast.catalog import ChunkLists, read_chunk_owners, read_chunks_of_base, served_recipes
+from holdfast.catalog import ChunkLists, read_chunk_owners, read_chunks_of_base, served_recipes_of_base
 from holdfast.indexes.fulltext import is_stemmed
 from holdfast.indexes.graph import NAMED_ROLE
 from holdfast.search import statements as sql
@@ -75,27 +75,16 @@ class Calibrator:
 
     def refresh(self, base: Base) -> None:
         """Measure a base if it has changed enough since its last measurement."""
-        recipes = self._served_recipes(base)
         with self._database.reading() as tx:
+            served = served_recipes_of_base(tx, base.key)
             known, chunks = read_calibration(tx, base), count_chunks(tx, base)
+        recipes = {kind: some[0] for kind, some in served.items() if kind in self._indexes.kinds}
         if not recipes or not chunks:
             return
         if known is None or _is_outdated(known, recipes, chunks):
             self._save(base, self._measure(base, recipes, chunks))
         elif abs(chunks - known.chunks) > RECOUNT_SHARE * known.chunks:
             self._save(base, replace(known, chunks=chunks))
-
-    def _served_recipes(self, base: Base) -> dict[str, Recipe]:
-        """Return the newest recipe of each kind of index that serves documents."""
-        found = {}
-        for kind in self._indexes.kinds:
-            with self._database.reading() as tx:
-                serving = set(served_recipes(tx, base.key, kind))
-            for recipe in self._indexes.recipes(base, kind) if serving else ():
-                if recipe.id in serving:
-                    found[kind] = recipe
-                    break
-        return found
 
     def _measure(self, base: Base, recipes: Mapping[str, Recipe], chunks: int) -> Calibration:
         sample = self._sample(base)

@@ -67,9 +67,12 @@ class GraphLinks:
         self._uses_model = graph.uses_model(recipe)
         self._cached_mentions: dict[str, CachedMentions] = {}
 
-    def find_query_links(self, query: str) -> list[GraphLink]:
+    def load_definitions(self) -> Definitions:
+        """Return the names that are defined now, for one walk."""
+        return self._graph.load_definitions(self._recipe)
+
+    def find_query_links(self, known: Definitions, query: str) -> list[GraphLink]:
         """Return the links of the names in a query."""
-        known = self._graph.load_definitions(self._recipe)
         titles = known.titles.find(split_key_words(query))
         drafts = _link_to_definitions(known, titles, [name.key for name in find_names(query)])
         if self._uses_model:
@@ -78,9 +81,8 @@ class GraphLinks:
             drafts += _link_by_relations(pick_longest(spans, stating), stating)
         return self._complete(known, {0: drafts})[0]
 
-    def find_chunk_links(self, chunks: Sequence[int]) -> Mapping[int, Sequence[GraphLink]]:
+    def find_chunk_links(self, known: Definitions, chunks: Sequence[int]) -> Mapping[int, Sequence[GraphLink]]:
         """Return the links of chunks."""
-        known = self._graph.load_definitions(self._recipe)
         standing = {
             piece.chunk: known.titles.find(split_key_words(piece.text))
             for piece in self._chunk_lists.read_texts(chunks)

@@ -7,6 +7,7 @@ calibration on this base.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from holdfast.catalog import ChunkLists, ChunkOwnerCache, read_served_chunks, served_recipes
@@ -142,11 +143,11 @@ class Searcher:
         links = self._get_links(run)
         if links is None:
             return None
-        measured = self._calibrate_run(run)
+        measured, known = self._calibrate_run(run), links.load_definitions()
         walked = walk(
             fused.scores,
-            links.find_query_links(run.query),
-            links.find_chunk_links,
+            links.find_query_links(known, run.query),
+            partial(links.find_chunk_links, known),
             chunks=measured.chunks,
             trusted=measured.link_trust,
         )

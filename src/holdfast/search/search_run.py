@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.catalog import confirm_chunks, read_served_chunks, served_recipes
+from holdfast.catalog import confirm_chunks, read_served_chunks, served_recipes_of_base
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.indexes import Rescores
 from holdfast.search.fusion import ChannelResult, ChannelScore, FusedHit, fuse
@@ -58,7 +58,7 @@ class SearchRun:
         self._indexes = indexes
         self._owners = owners
         self._confirmed: dict[int, Confirmation] = {}
-        self._recipes: dict[str, list[Recipe]] = {}
+        self._recipes: dict[str, list[Recipe]] | None = None
         self._channels: dict[tuple[str, int], ChannelResult] = {}
         self._failed: dict[str, WorkError] = {}  # channels that failed, at least in part
         self._unavailable: set[str] = set()  # channels that failed entirely
@@ -69,10 +69,9 @@ class SearchRun:
 
     def recipes(self, kind: str) -> list[Recipe]:
         """Return the recipes that serve documents, newest first."""
-        if kind not in self._recipes:
-            serving = set(served_recipes(self._tx, self.base.key, kind))
-            self._recipes[kind] = [recipe for recipe in self._indexes.recipes(self.base, kind) if recipe.id in serving]
-        return self._recipes[kind]
+        if self._recipes is None:
+            self._recipes = served_recipes_of_base(self._tx, self.base.key)
+        return self._recipes.get(kind, [])
 
     def search_direct(self, kinds: Collection[str]) -> dict[str, ChannelResult]:
         """Return the results of the direct channels; a failing provider affects only its own channel.
