@@ -47,6 +47,8 @@ GOALS = {  # milliseconds of the median of a hybrid search with a short question
     ("postgresql", 100_000): 25.0,
 }
 LONG_TO_SHORT, P95_TO_P50 = 2.0, 2.5
+WITH_PEERS = (KINDS[0], SIZES[0])  # the base whose vectors and words other programs search, too
+TIMES_A_PEER = 3.0
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,10 @@ def measure_base(folder: Path, kind: str, chunks: int) -> dict[str, Any]:
                 one = measure(asked[place * (WARM + ASKED) :][: WARM + ASKED], ask, backends)
                 figures[f"{channel}, {length}"] = {"p50": round(one.p50, 2), "p95": round(one.p95, 2)}
         figures["memory_mb"] = round(_resident_megabytes(os.getpid()))
+        if (kind, chunks) == WITH_PEERS:
+            from bench.search_peers import measure_peers  # noqa: PLC0415 - packages that only this measurement needs
+
+            figures["peers"] = measure_peers(opened.library, base, questions.short[:ASKED])
         return figures
 
 
@@ -200,6 +206,10 @@ def _print_base(goals: dict[str, bool], kind: str, size: int, figures: dict[str,
     if (kind, size) in GOALS:
         goals[f"{name}, short"] = short["p50"] <= GOALS[kind, size]
     goals[f"{name}, long to short"] = long["p50"] <= LONG_TO_SHORT * short["p50"]
+    if peers := figures.get("peers"):
+        for peer, milliseconds in peers.items():
+            print(f"  {peer:16} p50 {milliseconds:8.2f}")
+        goals[f"{name}, peers"] = short["p50"] <= TIMES_A_PEER * max(peers.values())
     goals[f"{name}, p95"] = short["p95"] <= P95_TO_P50 * short["p50"]
 
 

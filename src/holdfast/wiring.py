@@ -242,6 +242,7 @@ class Library:
 
     def _make_tools(self, embedding: UnmeteredProvider, chat: UnmeteredProvider) -> Tools:
         from holdfast.indexes.base import Tools
+        from holdfast.indexes.search_memory import SearchMemory
         from holdfast.llm.metering import MeteredProvider
         from holdfast.llm.offline import OfflineProvider
 
@@ -251,7 +252,7 @@ class Library:
             embedder=MeteredProvider(embedding, self.paid_cache, self.tracer),
             speaker=MeteredProvider(chat, self.paid_cache, self.tracer),
             here=MeteredProvider(OfflineProvider(), self.paid_cache),
-            words_memory=self._settings.words_memory,
+            search_memory=SearchMemory(self._settings.search_memory),
         )
 
     @cached_property

@@ -355,7 +355,7 @@ ASKED = (
 def test_a_german_base_does_not_use_english_stemming(
     database_url: str, tmp_path: Path, clock: FakeClock, memory: int
 ) -> None:
-    rig = Rig(database_url, tmp_path / "blobs", clock, settings={"words_memory": memory}, indexes=("fulltext",))
+    rig = Rig(database_url, tmp_path / "blobs", clock, settings={"search_memory": memory}, indexes=("fulltext",))
     german = rig.library.bases.create("german", BaseSettings(indexes=("fulltext",), languages=("de",)))
     for base in (rig.base, german):
         rig.library.adder.put(base, [Upload("hau.md", HAU.encode()), Upload("haus.md", HAUS.encode())])

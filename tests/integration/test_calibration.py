@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -109,8 +110,8 @@ def test_a_worker_checks_a_base_again_after_a_while(
     add_parts(filled, 3 * len(TEXTS))
     filled.library.calibrator.refresh_due()
     assert len(measured) == 1
-    later = calibrator.time.monotonic() + FAR_AHEAD
-    monkeypatch.setattr(calibrator.time, "monotonic", lambda: later)
+    later = time.monotonic() + FAR_AHEAD
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     filled.library.calibrator.refresh_due()
     assert len(measured) == 2
 
@@ -120,8 +121,8 @@ def test_a_search_uses_a_new_calibration_after_a_while(filled: Rig, monkeypatch:
     assert searcher.get_calibration(filled.base).measured_chunks == 0
     filled.library.calibrator.refresh(filled.base)
     assert searcher.get_calibration(filled.base).measured_chunks == 0, "it is cached"
-    later = calibration.time.monotonic() + calibration.UNMEASURED_CACHE_SECONDS + 1
-    monkeypatch.setattr(calibration.time, "monotonic", lambda: later)
+    later = time.monotonic() + calibration.UNMEASURED_CACHE_SECONDS + 1
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     assert searcher.get_calibration(filled.base).measured_chunks == len(TEXTS)
 
 

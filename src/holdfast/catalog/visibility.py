@@ -78,6 +78,14 @@ class ChunkOwnerCache:
         self._bases: dict[str, ChunkOwnerTable] = {}
         self._mutex = threading.Lock()
 
+    @property
+    def bytes(self) -> int:
+        """The memory of this cache."""
+        return sum(table.chunks.nbytes + table.owners.nbytes for table in list(self._bases.values()))
+
+    def clear(self) -> None:
+        self._bases.clear()
+
     def find_owners(self, tx: Transaction, base: str, chunks: Sequence[int]) -> list[tuple[int, int]]:
         """Return chunks with their owners; chunks that are gone may be left out."""
         import numpy as np  # noqa: PLC0415 - a client of a server loads this module without having numpy

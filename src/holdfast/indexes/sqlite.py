@@ -10,16 +10,16 @@ import json
 import sqlite3
 import threading
 import time
-from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from holdfast.catalog import note_removal
-from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
+from holdfast.indexes.base import Found
 from holdfast.indexes.fulltext.bm25_cache import BYTES_PER_ENTRY, Postings
 from holdfast.indexes.fulltext.index import BODY_WEIGHT, HEADING_WEIGHT, StemmingCache, fts5_tokenizer, to_fts5_query
 from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
+from holdfast.indexes.search_memory import SearchMemory
 from holdfast.indexes.vector.embedding import require_dimension
 from holdfast.indexes.vector.vector_cache import VectorCache
 
@@ -77,8 +77,9 @@ class SqliteRowStore(TableRowStore):
 class SqliteVectorStore(SqliteRowStore):
     """Vectors as bytes, numbered in order of insertion, so that the copy in memory reads only new rows."""
 
-    def __init__(self, database: Database, prefix: str = "vector") -> None:
+    def __init__(self, database: Database, prefix: str = "vector", *, memory: SearchMemory | None = None) -> None:
         super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [CREATE_VECTOR_TABLE]))
+        self._memory = memory or SearchMemory()
         self._caches: dict[int, _CachedVectors] = {}
         self._mutex = threading.Lock()
 
@@ -162,6 +163,7 @@ class SqliteVectorStore(SqliteRowStore):
         super().forget(recipe)
         with self._mutex:
             self._caches.pop(recipe, None)
+        self._memory.forget(self._tables.name(recipe))
 
     def tend(self, recipe: int) -> None:
         """Do nothing: vectors in memory need no index."""
@@ -181,25 +183,25 @@ class SqliteVectorStore(SqliteRowStore):
                     return None
                 copy = self._caches[recipe] = _CachedVectors(len(first[0][0]) // 4)
             copy.load_new(tx, table)
+            self._memory.use(table, copy.rows.bytes, lambda: self._caches.pop(recipe, None))
             return copy.rows
 
 
 class SqliteFulltextStore(SqliteRowStore):
     """Words of chunks in FTS5, whose row ids are the chunks, and the posting lists of queried words in memory.
 
-    `memory` is the limit of the copies in megabytes, for all recipes together. With 0, and for recipes with too many
-    chunks, FTS5 answers every query.
+    `memory` limits the copies. Without any, and for recipes with too many chunks, FTS5 answers every query.
     """
 
     key = "rowid"
 
-    def __init__(self, database: Database, prefix: str = "fulltext", *, memory: float = WORD_CACHE_MEGABYTES) -> None:
+    def __init__(self, database: Database, prefix: str = "fulltext", *, memory: SearchMemory | None = None) -> None:
         super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [CREATE_TEXT_TABLE]))
         self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
-        self._max_entries = int(memory * 2**20 / BYTES_PER_ENTRY)
+        self._memory = memory or SearchMemory()
         self._stemmed = StemmingCache()
         self._tokenizer = Fts5Tokenizer()
-        self._caches: OrderedDict[int, tuple[list[tuple[bytes]], Postings]] = OrderedDict()
+        self._caches: dict[int, tuple[list[tuple[bytes]], Postings]] = {}
         self._mutex = threading.Lock()
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
@@ -212,6 +214,7 @@ class SqliteFulltextStore(SqliteRowStore):
         super().forget(recipe)
         with self._mutex:
             self._caches.pop(recipe, None)
+        self._memory.forget(self._tables.name(recipe))
 
     def _delete(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> None:
         super()._delete(tx, recipe, chunks)
@@ -298,7 +301,7 @@ class SqliteFulltextStore(SqliteRowStore):
     def _refresh_cache(self, tx: Transaction, recipe: int) -> Postings | None:
         """Return the current copy of a recipe; None if the recipe is too large for one."""
         table = self._tables.name(recipe)
-        if self._count_chunks(tx, recipe, None) > min(self._max_entries, MAX_CACHED_CHUNKS):
+        if self._count_chunks(tx, recipe, None) > min(self._memory.limit // BYTES_PER_ENTRY, MAX_CACHED_CHUNKS):
             return None
         state = tx.run_sql(f"SELECT block FROM {table}_data WHERE id IN (?, ?) ORDER BY id", FTS5_STATE)
         known, words = self._caches.get(recipe, (None, None))
@@ -308,16 +311,14 @@ class SqliteFulltextStore(SqliteRowStore):
             if words is None or not words.track_changes(chunks):
                 words = Postings(chunks, _parse_varints(sizes).reshape(-1, 2).sum(axis=1))
             self._caches[recipe] = (state, words)
-        self._caches.move_to_end(recipe)
         return words
 
     def _evict(self, recipe: int) -> None:
-        """Evict the least recently used data: whole copies of other recipes, words of this one."""
-        while sum(words.size for _, words in self._caches.values()) > self._max_entries:
-            eldest = next(iter(self._caches))
-            if eldest != recipe:
-                del self._caches[eldest]
-            elif not self._caches[recipe][1].evict_word():
+        """Evict words of this recipe until all copies of this process fit into the memory."""
+        words = self._caches[recipe][1]
+        table = self._tables.name(recipe)
+        while self._memory.use(table, words.size * BYTES_PER_ENTRY, lambda: self._caches.pop(recipe, None)):
+            if not words.evict_word():
                 return
 
     def _drop_common_words(self, tx: Transaction, recipe: int, query: Sequence[Term]) -> Sequence[Term]:

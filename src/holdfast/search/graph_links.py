@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 MAX_MENTIONS = 5 * MAX_TARGETS  # of a title that are counted
 MAX_CACHED_NAMES = 10_000
+BYTES_PER_NAME = 600  # of a cached name
 CACHE_SECONDS = 60.0  # how long the mentions of a name are cached
 MAX_QUERY_WORDS = 40  # of a query that are searched for entities
 STATED_ROLE = "stated"  # the role of the ends of a relation
@@ -66,6 +67,14 @@ class GraphLinks:
         self._fulltext = words
         self._uses_model = graph.uses_model(recipe)
         self._cached_mentions: dict[str, CachedMentions] = {}
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the cached mentions, about."""
+        return BYTES_PER_NAME * len(self._cached_mentions)
+
+    def clear(self) -> None:
+        self._cached_mentions = {}
 
     def load_definitions(self) -> Definitions:
         """Return the names that are defined now, for one walk."""

@@ -128,6 +128,7 @@ class Searcher:
             return self._calibrate_run(self._begin_run(tx, base, ""))
 
     def _begin_run(self, tx: Transaction, base: Base, query: str, within: Sequence[int] | None = None) -> SearchRun:
+        self._indexes.search_memory.use("owners", self._owners.bytes, self._owners.clear)
         return SearchRun(tx, self._indexes, base, query, within=within, owners=self._owners)
 
     def _fuse_direct(self, run: SearchRun, kinds: Collection[str] = ()) -> Ranking:
@@ -167,7 +168,9 @@ class Searcher:
             fulltext = cast("FulltextIndex", self._indexes[FULLTEXT])
             graph = cast("GraphIndex", self._indexes[GRAPH])
             self._links[key] = GraphLinks(graph, recipes[0], self._chunk_lists, (fulltext, words[0]) if words else None)
-        return self._links[key]
+        links = self._links[key]
+        self._indexes.search_memory.use(("mentions", key), links.bytes, links.clear)
+        return links
 
 
 def _read_document_chunks(tx: Transaction, base: Base, documents: Collection[int] | None) -> list[int] | None:

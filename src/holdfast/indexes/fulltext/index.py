@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.catalog import recipe_spec
 from holdfast.content import TOKENIZER_VERSION, parse_query_terms, segment_text, uses_stemming
-from holdfast.indexes.base import WORD_CACHE_MEGABYTES
 from holdfast.indexes.recipe_tables import RowStore
 from holdfast.indexes.store_index import StoreIndex
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Found, Tools, Work
+    from holdfast.indexes.search_memory import SearchMemory
 
 _OWN_HEADINGS = re.compile(r"(?:[ \t]*#{1,6}[ \t]+[^\n]*(?:\n\s*|\Z))+")
 _HASHES = re.compile(r"^[ \t]*#{1,6}[ \t]+", re.MULTILINE)
@@ -63,7 +63,7 @@ class FulltextIndex(StoreIndex):
 
     @cached_property
     def _store(self) -> FulltextStore:
-        return open_fulltext_store(self._tools.database, memory=self._tools.words_memory)
+        return open_fulltext_store(self._tools.database, memory=self._tools.search_memory)
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         """Return the tokenizer version, and `stemmed` if words are not stemmed."""
@@ -156,9 +156,9 @@ def to_fts5_query(query: Sequence[Term]) -> str:
 
 
 def open_fulltext_store(
-    database: Database, prefix: str = "fulltext", *, memory: int = WORD_CACHE_MEGABYTES
+    database: Database, prefix: str = "fulltext", *, memory: SearchMemory | None = None
 ) -> FulltextStore:
-    """Return the store for this database; `memory` are the megabytes that a cache of words may use."""
+    """Return the store for this database; without `memory`, copies of its words have the default limit."""
     if database.engine.dialect.name == "sqlite":
         from holdfast.indexes.sqlite import SqliteFulltextStore  # noqa: PLC0415 - load only the dialect in use
 

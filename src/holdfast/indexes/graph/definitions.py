@@ -1,7 +1,7 @@
 """The names that chunks define, in memory: a copy of the table for searching.
 
 Most names that a text mentions are defined nowhere. With this copy the walk reads rows only of names that lead
-somewhere. A name costs about 500 bytes.
+somewhere. A row costs about `BYTES_PER_ROW`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.db import Transaction
 
 LOAD_BATCH = 10_000  # names per query
+BYTES_PER_ROW = 500
 COUNT_CACHE_SECONDS = 60.0  # between two checks for rows that the copy lacks, or that are gone
 
 
@@ -29,6 +30,11 @@ class Definitions:
         self._seen = 0
         self._rows = 0
         self._counted = time.monotonic()
+
+    @property
+    def bytes(self) -> int:
+        """The memory of this copy, about."""
+        return BYTES_PER_ROW * self._rows
 
     def find(self, key: str, role: str) -> array[int]:
         """Return the chunks that define a name in this role."""

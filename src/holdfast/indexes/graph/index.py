@@ -147,6 +147,9 @@ class GraphIndex(IndexDefaults):
             if copy is None or copy.is_stale(tx, recipe.id):
                 copy = self._definitions[recipe.id] = Definitions()
             copy.load_new(tx, recipe.id)
+            self._tools.search_memory.use(
+                (self.kind, recipe.id), copy.bytes, lambda: self._definitions.pop(recipe.id, None)
+            )
             return copy
 
     def read_roles(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, list[tuple[str, str]]]:

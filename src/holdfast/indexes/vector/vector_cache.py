@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MAX_EXACT_ROWS = 10_000
 RESCORED = 2_000  # candidates by sign that are compared exactly
 INITIAL_ROWS = 1_024
+BYTES_PER_ROW = 120  # beside its numbers and signs
 READ_ROWS = 8_192  # rows that are converted at once, to save memory
 BLOCK_ROWS = 256  # rows per comparison; few enough to stay in the CPU cache
 
@@ -56,6 +57,11 @@ class VectorCache:
 
     def __len__(self) -> int:
         return len(self._positions)
+
+    @property
+    def bytes(self) -> int:
+        """The memory of this copy, about."""
+        return self._rows.bytes + self._signs.nbytes + BYTES_PER_ROW * len(self._chunks)
 
     @property
     def is_exact(self) -> bool:

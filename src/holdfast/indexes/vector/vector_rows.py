@@ -24,6 +24,9 @@ class VectorRows(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def bytes(self) -> int: ...
+
     def write(self, first: int, vectors: Matrix) -> None:
         """Write rows from a position on."""
         ...
@@ -46,6 +49,10 @@ class ExactRows:
     def __len__(self) -> int:
         return len(self.vectors)
 
+    @property
+    def bytes(self) -> int:
+        return self.vectors.nbytes
+
     def write(self, first: int, vectors: Matrix) -> None:
         self.vectors[first : first + len(vectors)] = vectors
 
@@ -65,6 +72,10 @@ class CompressedRows:
 
     def __len__(self) -> int:
         return len(self._codes)
+
+    @property
+    def bytes(self) -> int:
+        return self._codes.nbytes + self._scales.nbytes
 
     def write(self, first: int, vectors: Matrix) -> None:
         scales = np.abs(vectors).max(axis=1, keepdims=True) / LARGEST_CODE
