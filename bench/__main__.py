@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 from bench import (
     bulk,
@@ -13,6 +15,7 @@ from bench import (
     leases,
     machines,
     metrics,
+    real_text,
     rings,
     scale,
     searching,
@@ -88,6 +91,8 @@ def main() -> int:
     bulked = bulk.report(goals)
     distributed = machines.report(goals)
     searched = searching.report(goals)
+    with TemporaryDirectory() as folder:
+        searched_texts = real_text.report(goals, Path(folder))
     synced = syncing.report(goals)
     served = serving.report()
     started = starting.report(goals)
@@ -113,6 +118,7 @@ def main() -> int:
                 "bulk": bulked,
                 "machines": distributed,
                 "searching": searched,
+                "real_text": searched_texts,
                 "syncing": synced,
                 "serving": served,
                 "starting": started,

@@ -153,7 +153,7 @@ class Settings:
     log_format: str = TEXT
 
     compact_limit: int = 512
-    words_memory: int = 60
+    search_memory: int = 512
 
     embedding_url: str = ""
     embedding_model: str = ""

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from holdfast.moving.move import Move, MoveOptions
     from holdfast.moving.target import Report
     from holdfast.search.answers import QuestionAnswerer
+    from holdfast.search.calibrator import Calibrator
     from holdfast.search.search import Searcher
     from holdfast.settings import Settings
     from holdfast.sources.address_policy import Reach
@@ -241,6 +242,7 @@ class Library:
 
     def _make_tools(self, embedding: UnmeteredProvider, chat: UnmeteredProvider) -> Tools:
         from holdfast.indexes.base import Tools
+        from holdfast.indexes.search_memory import SearchMemory
         from holdfast.llm.metering import MeteredProvider
         from holdfast.llm.offline import OfflineProvider
 
@@ -250,7 +252,7 @@ class Library:
             embedder=MeteredProvider(embedding, self.paid_cache, self.tracer),
             speaker=MeteredProvider(chat, self.paid_cache, self.tracer),
             here=MeteredProvider(OfflineProvider(), self.paid_cache),
-            words_memory=self._settings.words_memory,
+            search_memory=SearchMemory(self._settings.search_memory),
         )
 
     @cached_property
@@ -264,6 +266,12 @@ class Library:
         from holdfast.search.search import Searcher
 
         return Searcher(self.store.database, self.indexes)
+
+    @cached_property
+    def calibrator(self) -> Calibrator:
+        from holdfast.search.calibrator import Calibrator
+
+        return Calibrator(self.store.database, self.indexes, self.catalog)
 
     @cached_property
     def graph_queries(self) -> GraphQueries:
@@ -512,6 +520,7 @@ class Library:
             operations=self.operations,
             orphan_blobs=self.orphan_blobs,
             eraser=self.erasure,
+            calibrator=self.calibrator,
         ).run(limit)
 
     def indexers(self) -> Mapping[str, Indexer]:

@@ -355,7 +355,7 @@ ASKED = (
 def test_a_german_base_does_not_use_english_stemming(
     database_url: str, tmp_path: Path, clock: FakeClock, memory: int
 ) -> None:
-    rig = Rig(database_url, tmp_path / "blobs", clock, settings={"words_memory": memory}, indexes=("fulltext",))
+    rig = Rig(database_url, tmp_path / "blobs", clock, settings={"search_memory": memory}, indexes=("fulltext",))
     german = rig.library.bases.create("german", BaseSettings(indexes=("fulltext",), languages=("de",)))
     for base in (rig.base, german):
         rig.library.adder.put(base, [Upload("hau.md", HAU.encode()), Upload("haus.md", HAUS.encode())])
@@ -366,8 +366,8 @@ def test_a_german_base_does_not_use_english_stemming(
     index = rig.library.indexes["fulltext"]
     assert isinstance(index, FulltextIndex)
     for base, count in ((rig.base, 2), (german, 1)):
-        assert len(index.find_phrase(rig.library.indexes.recipes(base, "fulltext")[0], "der hau", 9)) == 1
-        assert len(index.find_phrase(rig.library.indexes.recipes(base, "fulltext")[0], "hau liegt", 9)) == count
+        phrases = index.find_phrases(rig.library.indexes.recipes(base, "fulltext")[0], ["der hau", "hau liegt"], 9)
+        assert [len(chunks) for chunks in phrases.values()] == [1, count]
     rig.close()
 
 
@@ -404,7 +404,7 @@ def test_calibration_uses_the_stemming_of_the_base(
     monkeypatch.setattr(sampling, "_index_in_memory", watched)
     rig = Rig(database_url, tmp_path / "blobs", clock, languages=("de",))
     rig.index("haus.md", f"# Haus\n\n{HAUS} {HAU} Und der See ist sehr tief und kalt.\n")
-    rig.library.searcher.get_calibration(rig.base)
+    rig.calibrate()
     assert seen
     assert not any(seen)
     rig.close()

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from holdfast.content.tokenize import Term, parse_query_terms, segment_text
-from holdfast.indexes import sqlite
+from holdfast.indexes import search_memory, sqlite
 from holdfast.indexes.fulltext import bm25_cache as postings
 from holdfast.indexes.fulltext.bm25_cache import BYTES_PER_ENTRY, Postings
 from holdfast.indexes.fulltext.index import FulltextIndex
 from holdfast.indexes.questions.index import QuestionsIndex
+from holdfast.indexes.search_memory import SearchMemory
 from holdfast.indexes.sqlite import SqliteFulltextStore
 from holdfast.settings import Settings
 from holdfast.wiring import Library
@@ -71,7 +72,7 @@ def assert_same(
 
 
 def made(database: Database) -> tuple[SqliteFulltextStore, SqliteFulltextStore]:
-    return SqliteFulltextStore(database), SqliteFulltextStore(database, memory=0)
+    return SqliteFulltextStore(database), SqliteFulltextStore(database, memory=SearchMemory(0))
 
 
 @pytest.mark.parametrize("apart", [1, postings.MAX_IDS_PER_CHUNK, 50])
@@ -135,20 +136,21 @@ def test_a_reader_of_an_older_snapshot_removes_nothing_for_later_readers(databas
     assert_same(shelf, plain, exact=False)
 
 
-def test_the_cache_stays_within_its_memory_limit(database: Database) -> None:
-    plain = SqliteFulltextStore(database, memory=0)
-    shelf = SqliteFulltextStore(database, memory=700 * BYTES_PER_ENTRY / 2**20)
+def test_the_cache_stays_within_its_memory_limit(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = SqliteFulltextStore(database, memory=SearchMemory(0))
+    shelf = SqliteFulltextStore(database, memory=SearchMemory(700 * BYTES_PER_ENTRY / 2**20))
     put(shelf, database, range(1, 400))
     assert_same(shelf, plain)
     assert shelf._caches[RECIPE][1].size <= 700
+    monkeypatch.setattr(search_memory, "KEPT_SECONDS", -1.0)  # no copy stays because it was used just now
     database.write(lambda tx: shelf.put(tx, 8, dict.fromkeys(range(1, 300), ("", "whale"))), durable=False)
     shelf.find(8, [Term("whale")], 5, None)
     assert list(shelf._caches) == [8], "the recipe that was not asked for is forgotten first"
 
 
 @pytest.mark.parametrize("memory", [0, 60])
-def test_the_setting_words_memory_switches_the_cache_on_and_off(tmp_path: Path, clock: FakeClock, memory: int) -> None:
-    settings = Settings(database=f"sqlite:///{tmp_path}/words.db", data=str(tmp_path), words_memory=memory)
+def test_the_setting_search_memory_switches_the_cache_on_and_off(tmp_path: Path, clock: FakeClock, memory: int) -> None:
+    settings = Settings(database=f"sqlite:///{tmp_path}/words.db", data=str(tmp_path), search_memory=memory)
     store = open_test_store(settings.database, clock)
     library = Library(store, settings)
     for kind in ("fulltext", "questions"):
@@ -156,7 +158,8 @@ def test_the_setting_words_memory_switches_the_cache_on_and_off(tmp_path: Path, 
         assert isinstance(index, FulltextIndex | QuestionsIndex)
         shelf = index._store if isinstance(index, FulltextIndex) else index.pairs._words
         assert isinstance(shelf, SqliteFulltextStore)
-        assert (shelf._max_entries == 0) is (memory == 0)
+        assert shelf._memory is library.indexes.search_memory
+        assert (shelf._memory.limit == 0) is (memory == 0)
     store.close()
 
 

@@ -1,17 +1,20 @@
-"""The calibration of a large base is stored in the database, so that a new process does not measure it again."""
+"""A worker measures the calibration of a base and stores it; a search only reads it."""
 
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast.engine.store import LARGEST_BATCH
-from holdfast.errors import StoreError
-from holdfast.search import calibration
+from holdfast.search import calibration, calibrator
 from holdfast.search import statements as sql
+from holdfast.search.calibration import PRIOR_LINK_TRUST
+from holdfast.search.calibrator import Calibrator
+from holdfast.search.fusion import PRIOR
 from holdfast.search.search import Searcher
 from tests.support.harness import Rig
 
@@ -23,20 +26,20 @@ if TYPE_CHECKING:
     from tests.support.clock import FakeClock
 
 TEXTS = {f"{name}.md": f"# {name}\n\nThe {name} is a long way from here." for name in ("harbour", "island", "reef")}
+FAR_AHEAD = 1e9  # seconds
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Make small bases store their calibration too; return a list that grows by one with each measurement."""
-    monkeypatch.setattr(calibration, "KEPT_FROM_CHUNKS", 1)
+    """Return a list that grows by one with each measurement."""
     measurements: list[int] = []
-    measure = calibration.CalibrationCache._measure_weights
+    measure = Calibrator._measure_weights
 
     def count(self: Any, *given: Any) -> Any:
         measurements.append(1)
         return measure(self, *given)
 
-    monkeypatch.setattr(calibration.CalibrationCache, "_measure_weights", count)
+    monkeypatch.setattr(Calibrator, "_measure_weights", count)
     return measurements
 
 
@@ -49,9 +52,21 @@ def filled(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Rig]
         yield rig
 
 
-def calibrate_in_new_process(rig: Rig) -> Calibration:
-    """Return the calibration that a new process reads, one that has not searched yet."""
-    return Searcher(rig.library.store.database, rig.library.indexes).get_calibration(rig.base)
+def open_searcher(rig: Rig) -> Searcher:
+    """Return the searcher of a new process, one that has not searched yet."""
+    return Searcher(rig.library.store.database, rig.library.indexes)
+
+
+def refresh_in_new_worker(rig: Rig) -> Calibration:
+    """Refresh the calibration in a new process; return what a search in another new process reads."""
+    Calibrator(rig.library.store.database, rig.library.indexes, rig.library.catalog).refresh(rig.base)
+    return open_searcher(rig).get_calibration(rig.base)
+
+
+def add_parts(rig: Rig, count: int) -> None:
+    for number in range(count):
+        rig.put(f"{number}.md", f"# Part {number}\n\nSomething else, number {number}.")
+    rig.work()
 
 
 def change_kept(rig: Rig, change: Callable[[dict[str, Any]], object]) -> None:
@@ -65,74 +80,115 @@ def change_kept(rig: Rig, change: Callable[[dict[str, Any]], object]) -> None:
         tx.run(sql.SAVE_CALIBRATION, [row])
 
 
-def test_a_new_process_uses_the_stored_calibration(filled: Rig, measured: list[int]) -> None:
-    first, second = calibrate_in_new_process(filled), calibrate_in_new_process(filled)
+def test_a_search_never_measures_and_uses_prior_weights_before_the_first_measurement(
+    filled: Rig, measured: list[int]
+) -> None:
+    searcher = open_searcher(filled)
+    assert searcher.search(filled.base, "harbour")
+    known = searcher.get_calibration(filled.base)
+    assert (known.weights["vector"], known.link_trust, known.chunks) == (PRIOR, PRIOR_LINK_TRUST, len(TEXTS))
+    assert (measured, filled.count("calibrations")) == ([], 0)
+
+
+def test_the_clean_up_of_a_worker_measures_a_new_base_once(filled: Rig, measured: list[int]) -> None:
+    filled.library.sweep(LARGEST_BATCH)
+    filled.library.sweep(LARGEST_BATCH)
+    assert (len(measured), filled.count("calibrations")) == (1, 1)
+    assert open_searcher(filled).get_calibration(filled.base).measured_chunks == len(TEXTS)
+
+
+def test_a_new_worker_keeps_the_stored_calibration(filled: Rig, measured: list[int]) -> None:
+    first, second = refresh_in_new_worker(filled), refresh_in_new_worker(filled)
     assert len(measured) == 1
-    assert (second.weights, second.link_trust, second.measured_chunks) == (
-        first.weights,
-        first.link_trust,
-        first.measured_chunks,
-    )
+    assert first == second
 
 
-def test_a_small_base_is_measured_by_each_process(
+def test_a_worker_checks_a_base_again_after_a_while(
     filled: Rig, measured: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration, "KEPT_FROM_CHUNKS", 1_000)
-    calibrate_in_new_process(filled)
-    calibrate_in_new_process(filled)
-    assert (len(measured), filled.count("calibrations")) == (2, 0)
+    filled.library.calibrator.refresh_due()
+    add_parts(filled, 3 * len(TEXTS))
+    filled.library.calibrator.refresh_due()
+    assert len(measured) == 1
+    later = time.monotonic() + FAR_AHEAD
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    filled.library.calibrator.refresh_due()
+    assert len(measured) == 2
+
+
+def test_a_search_uses_a_new_calibration_after_a_while(filled: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    searcher = open_searcher(filled)
+    assert searcher.get_calibration(filled.base).measured_chunks == 0
+    filled.library.calibrator.refresh(filled.base)
+    assert searcher.get_calibration(filled.base).measured_chunks == 0, "it is cached"
+    later = time.monotonic() + calibration.UNMEASURED_CACHE_SECONDS + 1
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert searcher.get_calibration(filled.base).measured_chunks == len(TEXTS)
+
+
+def test_a_search_of_one_channel_reads_no_calibration(filled: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(calibration.Calibrations, "get", refuse)
+    assert open_searcher(filled).search(filled.base, "harbour", channels=("fulltext",))
 
 
 @pytest.mark.parametrize(
     "change",
     [
         pytest.param(lambda kept: kept.update(version=calibration.VERSION + 1), id="another version"),
-        pytest.param(lambda kept: kept.update(at=kept["at"] - calibration.REMEASURE_SECONDS), id="a week old"),
+        pytest.param(
+            lambda kept: kept.update(measured_at=kept["measured_at"] - calibrator.REMEASURE_SECONDS), id="a week old"
+        ),
         pytest.param(lambda kept: kept["recipes"].update(vector=0), id="another recipe"),
     ],
 )
 def test_an_outdated_calibration_is_measured_again(
     filled: Rig, measured: list[int], change: Callable[[dict[str, Any]], object]
 ) -> None:
-    first = calibrate_in_new_process(filled)
+    first = refresh_in_new_worker(filled)
     change_kept(filled, change)
-    assert calibrate_in_new_process(filled).recipes == first.recipes
+    assert refresh_in_new_worker(filled).recipes == first.recipes
     assert len(measured) == 2
-    calibrate_in_new_process(filled)
+    refresh_in_new_worker(filled)
     assert len(measured) == 2, "the new measurement has replaced the old one"
 
 
-def test_a_base_that_has_doubled_is_measured_again(filled: Rig, measured: list[int]) -> None:
-    calibrate_in_new_process(filled)
-    for number in range(3 * len(TEXTS)):
-        filled.put(f"{number}.md", f"# Part {number}\n\nSomething else, number {number}.")
-    filled.work()
-    assert calibrate_in_new_process(filled).measured_chunks == 4 * len(TEXTS)
-    assert len(measured) == 2
-
-
-def test_a_search_succeeds_if_its_calibration_cannot_be_stored(
+def test_a_base_that_has_doubled_or_halved_is_measured_again(
     filled: Rig, measured: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise StoreError("The disk is full.")
+    monkeypatch.setattr(calibrator, "SMALL_BASE_CHUNKS", 0)
+    refresh_in_new_worker(filled)
+    add_parts(filled, 3 * len(TEXTS))
+    assert refresh_in_new_worker(filled).measured_chunks == 4 * len(TEXTS)
+    assert len(measured) == 2
+    filled.delete(*(f"{number}.md" for number in range(3 * len(TEXTS))))
+    filled.work()
+    while filled.library.sweep(LARGEST_BATCH):
+        filled.work()
+    assert refresh_in_new_worker(filled).measured_chunks == len(TEXTS)
+    assert len(measured) == 3
 
-    searcher = Searcher(filled.library.store.database, filled.library.indexes)
-    monkeypatch.setattr(filled.library.store.database, "write", refuse)
-    assert searcher.search(filled.base, "harbour")
-    assert len(measured) == 1
+
+def test_a_large_base_that_has_grown_a_little_is_only_counted_again(
+    filled: Rig, measured: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refresh_in_new_worker(filled)
+    monkeypatch.setattr(calibrator, "SMALL_BASE_CHUNKS", 0)
+    add_parts(filled, 1)
+    known = refresh_in_new_worker(filled)
+    assert (known.chunks, known.measured_chunks, len(measured)) == (len(TEXTS) + 1, len(TEXTS), 1)
 
 
 def test_a_calibration_is_deleted_with_its_base_and_never_written_again(filled: Rig, measured: list[int]) -> None:
-    searcher = Searcher(filled.library.store.database, filled.library.indexes)
-    kept = searcher.get_calibration(filled.base)
+    kept = refresh_in_new_worker(filled)
     assert filled.count("calibrations") == 1
     filled.library.bases.delete(filled.base)
     filled.work()
     while filled.library.sweep(LARGEST_BATCH):
         filled.work()
     assert filled.count("bases") == filled.count("calibrations") == 0
-    searcher._calibrations._save(filled.base, kept)  # as a search does that began before the delete
+    filled.library.calibrator._save(filled.base, kept)  # as a worker does that began before the delete
     assert filled.count("calibrations") == 0
     assert len(measured) == 1

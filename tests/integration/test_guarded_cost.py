@@ -6,22 +6,47 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from celery import states
+from celery import Celery, states
 
 from holdfast.db.database import Database
 from holdfast.engine.states import Status
 from holdfast.guard import Guard
 from holdfast.guard.celery import GuardedTask, guarded
 from holdfast.guard.tables import calls
-from tests.integration.test_guarded_task import app, execute, execute_all, guard, index, sent, take  # noqa: F401
+from holdfast.settings import Settings
+from tests.support.celery_messages import execute, execute_all, sent, take
 
 if TYPE_CHECKING:
-    from celery import Celery
+    from collections.abc import Iterator
 
     from holdfast.guard import Run
 
 WRITES = ("write", "write_single")
 READS = ("reading", "read")
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    made = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
+    yield made
+    sent(made)  # empties the queue, because the in-memory broker outlives the app
+    made.close()
+
+
+@pytest.fixture
+def guard(sqlite_url: str) -> Iterator[Guard]:
+    made = Guard(Settings(database=sqlite_url))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def index(app: Celery, guard: Guard) -> GuardedTask:
+    @guarded(app, guard, key="document", name="index")
+    def index(run: Run, document: str) -> str:
+        return f"{run.key}: built"
+
+    return index
 
 
 @pytest.fixture
@@ -42,7 +67,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool | None]]:
 def test_a_call_without_accidents_takes_one_read_and_four_writes(
     app: Celery,
     index: GuardedTask,
-    used: list[tuple[str, bool | None]],  # noqa: F811
+    used: list[tuple[str, bool | None]],
 ) -> None:
     index.delay("first")
     execute_all(app)  # starts the heartbeat
@@ -64,7 +89,7 @@ def test_a_call_without_accidents_takes_one_read_and_four_writes(
 def test_the_record_of_an_answer_waits_for_the_disk_only_if_something_continues(
     app: Celery,
     index: GuardedTask,
-    used: list[tuple[str, bool | None]],  # noqa: F811
+    used: list[tuple[str, bool | None]],
 ) -> None:
     """A power cut may lose it. Then the call is answered again: the same result is stored, or a callback runs twice."""
     index.delay("plain")
@@ -79,7 +104,7 @@ def test_a_worker_that_dies_after_the_commit_leaves_the_answer_to_another_delive
     app: Celery,
     guard: Guard,
     index: GuardedTask,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     result = index.delay("doc")
     message = take(app)
@@ -104,7 +129,7 @@ def test_calls_that_joined_are_released_with_the_result(
     app: Celery,
     guard: Guard,
     index: GuardedTask,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """If the worker dies before it sends their messages, the reconciler sends them."""
     first, joined = index.delay("doc"), index.delay("doc")
@@ -126,7 +151,7 @@ def test_calls_that_joined_are_released_with_the_result(
 def test_all_runs_of_a_process_share_one_heartbeat_that_ends_with_the_guard(
     app: Celery,
     guard: Guard,
-    index: GuardedTask,  # noqa: F811
+    index: GuardedTask,
 ) -> None:
     before = threading.active_count()
     for number in range(3):
@@ -139,7 +164,7 @@ def test_all_runs_of_a_process_share_one_heartbeat_that_ends_with_the_guard(
     assert guard.store.count_workers() == 0
 
 
-def test_a_report_is_written_with_the_result(app: Celery, guard: Guard) -> None:  # noqa: F811
+def test_a_report_is_written_with_the_result(app: Celery, guard: Guard) -> None:
     @guarded(app, guard, key="document", name="count")
     def count(run: Run, document: str) -> dict[str, int]:
         for number in range(3):

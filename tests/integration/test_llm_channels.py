@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.llm.offline import OfflineProvider
 from holdfast.llm.openai import Endpoint, OpenAIProvider
-from holdfast.search import calibration
 from holdfast.search.fusion import PRIOR
 from holdfast.search.search_run import DEPTH
 from tests.support.harness import Rig
@@ -74,6 +73,7 @@ def make(database_url: str, tmp_path: Path, clock: FakeClock, paid: PaidProvider
         for name, text in documents.items():
             rig.put(name, text)
         rig.work()
+        rig.library.calibrator.refresh(rig.base)
         return rig
 
     yield make
@@ -124,7 +124,7 @@ def test_a_deleted_document_is_no_longer_found_by_its_questions(make: Make) -> N
 def test_the_questions_channel_works_with_any_other_channels(make: Make, kinds: tuple[str, ...]) -> None:
     rig = make(FIELDS, ASKED, indexes=kinds)
     assert names(rig, "meadow floods march number 3", 1) == ["field-3.md"]
-    weights = rig.library.searcher.get_calibration(rig.base).weights
+    weights = rig.calibrate().weights
     assert sum(weights.values()) == pytest.approx(1.0)
     assert set(weights) == set(kinds) - {"graph"}
 
@@ -135,7 +135,7 @@ def test_with_paid_embeddings_questions_keep_their_default_weight(
     rig = QuestionRig(database_url, tmp_path / "blobs", clock, paid, indexes=("vector", "fulltext", "questions"))
     rig.index("parts.md", sections(20))
     before = sum(paid.bill.texts.values())
-    assert rig.library.searcher.get_calibration(rig.base).weights["questions"] == PRIOR
+    assert rig.calibrate().weights["questions"] == PRIOR
     assert sum(paid.bill.texts.values()) == before
     assert "krill of part 7" in rig.library.searcher.search(rig.base, "crustacean part 7")[0].text
     rig.close()
@@ -163,7 +163,7 @@ def test_the_weight_of_questions_depends_on_how_well_they_find_their_own_chunk(
     make: Make, shift: int, trusted: bool
 ) -> None:
     rig = make(*lessons(shift))
-    measured = rig.library.searcher.get_calibration(rig.base)
+    measured = rig.calibrate()
     assert rig.count("pairs") == 2 * len(COLOURS)
     assert (measured.weights["questions"] > PRIOR) is trusted
 
@@ -225,10 +225,8 @@ def test_a_relation_of_a_deleted_document_is_not_followed(make: Make) -> None:
     assert "youth.md" not in names(rig, "who signed the harbour charter")
 
 
-def test_relations_gain_trust_when_documents_share_them(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "CACHE_SECONDS", 0.0)
+def test_relations_gain_trust_when_documents_share_them(make: Make) -> None:
     rig = make({name: text for name, text in SEA.items() if name != "charter.md"}, KNOWN, indexes=GRAPH)
-    assert rig.library.searcher.get_calibration(rig.base).link_trust == 0.0
+    assert rig.calibrate().link_trust == 0.0
     rig.index("charter.md", SEA["charter.md"])
-    rig.library.searcher.clear_caches()
-    assert rig.library.searcher.get_calibration(rig.base).link_trust > 0.5
+    assert rig.calibrate().link_trust > 0.5

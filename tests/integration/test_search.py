@@ -8,6 +8,8 @@ import pytest
 
 from holdfast.catalog import visibility as serving
 from holdfast.catalog.repository import BaseSettings
+from holdfast.indexes.vector import vector_cache
+from holdfast.indexes.vector.index import VectorIndex
 from holdfast.llm.offline import OfflineProvider
 from holdfast.settings import Settings
 from holdfast.wiring import Library
@@ -39,6 +41,7 @@ def open_rig(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Ca
         for name, text in documents.items():
             rig.put(name, text)
         rig.work()
+        rig.library.calibrator.refresh(rig.base)
         return rig
 
     yield make
@@ -209,3 +212,22 @@ def test_a_search_with_selected_channels_uses_no_others(open_rig: Callable[..., 
     found = rig.library.searcher.search(rig.base, "Grey Island lighthouse", channels=chosen)
     assert found
     assert {kind for hit in found for kind in hit.channels} == chosen
+
+
+def test_compressed_vectors_give_the_same_hits_with_the_same_scores(
+    open_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {f"{name}.md": f"# Part {name}\n\nThe soil of field {name} holds rain number {name}." for name in range(40)}
+    rig = open_rig({**SEA, **texts}, indexes=("vector",))
+    before = rig.library.searcher.search(rig.base, "sail", 9)
+    index = rig.library.indexes["vector"]
+    assert isinstance(index, VectorIndex)
+    index.__dict__.pop("_store")  # as in a new process
+    monkeypatch.setattr(vector_cache, "MAX_EXACT_ROWS", 10)
+    after = rig.library.searcher.search(rig.base, "sail", 9)
+    assert [hit.name for hit in after] == [hit.name for hit in before]
+    assert [hit.channels["vector"].score for hit in after] == pytest.approx(
+        [hit.channels["vector"].score for hit in before], abs=1e-5
+    )
+    rig.delete(before[0].name)
+    assert before[0].name not in names(rig, "sail")

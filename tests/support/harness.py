@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.engine.slot import Slot
     from holdfast.engine.store.base import Owner
     from holdfast.llm.base import UnmeteredProvider
+    from holdfast.search.calibration import Calibration
     from holdfast.search.results import Hit
     from holdfast.tracing import Tracer
     from tests.support.clock import FakeClock
@@ -74,6 +75,12 @@ class Rig:
         """Run the worker until no slot can be claimed."""
         while self.worker.run_next(batch):
             pass
+
+    def calibrate(self) -> Calibration:
+        """Measure the base, as a worker does in the background, and return what a search reads."""
+        self.library.calibrator.refresh(self.base)
+        self.library.searcher.clear_caches()
+        return self.library.searcher.get_calibration(self.base)
 
     def index(self, name: str, text: str | bytes) -> Owner:
         """Add a document and build its slots."""

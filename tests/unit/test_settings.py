@@ -76,7 +76,7 @@ DEFAULTS = {
     "log": "",
     "log_format": "text",
     "compact_limit": 512,
-    "words_memory": 60,
+    "search_memory": 512,
     "embedding_url": "",
     "embedding_model": "",
     "embedding_version": "1",

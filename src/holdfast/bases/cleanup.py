@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.documents import DocumentOperations, DocumentRemover
     from holdfast.engine.store import SqlStore
     from holdfast.indexes import IndexRegistry, IndexRowCounter
+    from holdfast.search import Calibrator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class Cleanup:
     operations: DocumentOperations
     orphan_blobs: OrphanBlobCollector
     eraser: Eraser
+    calibrator: Calibrator
 
     def run(self, limit: int) -> int:
         """Run every collector once; return the most that one of them removed. If that is `limit`, there is more.
@@ -45,6 +47,7 @@ class Cleanup:
         """
         self.indexes.maintain(limit)
         self.row_counter.step()
+        self.calibrator.refresh_due()
         removed, failed = 0, []
         collectors: list[Callable[[int], int]] = [
             self.indexes.garbage_collector().collect,

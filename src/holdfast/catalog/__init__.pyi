@@ -71,6 +71,7 @@ from .visibility import (
     confirm_chunks,
     read_served_chunks,
     served_recipes,
+    served_recipes_of_base,
     to_served_passage,
 )
 
@@ -151,6 +152,7 @@ __all__ = [
     "refuse_condemned",
     "release_file_records",
     "served_recipes",
+    "served_recipes_of_base",
     "slot_is_served",
     "slots_of_documents",
     "spec_text",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.catalog import visibility_statements as sql
 from holdfast.catalog.chunk_lists import read_chunk_owners, read_chunks_of_base
+from holdfast.catalog.repository import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +77,14 @@ class ChunkOwnerCache:
     def __init__(self) -> None:
         self._bases: dict[str, ChunkOwnerTable] = {}
         self._mutex = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        """The memory of this cache."""
+        return sum(table.chunks.nbytes + table.owners.nbytes for table in list(self._bases.values()))
+
+    def clear(self) -> None:
+        self._bases.clear()
 
     def find_owners(self, tx: Transaction, base: str, chunks: Sequence[int]) -> list[tuple[int, int]]:
         """Return chunks with their owners; chunks that are gone may be left out."""
@@ -141,3 +150,11 @@ def read_served_chunks(
 def served_recipes(tx: Transaction, base: str, kind: str) -> list[int]:
     """Return the recipes that serve documents of an index, newest first; each needs a query of its own."""
     return [recipe for (recipe,) in tx.run(sql.SERVED_RECIPES, base=base, kind=kind)]
+
+
+def served_recipes_of_base(tx: Transaction, base: str) -> dict[str, list[Recipe]]:
+    """Return the same for all indexes of a base, by kind."""
+    found: dict[str, list[Recipe]] = {}
+    for kind, id_, spec in tx.run(sql.SERVED_RECIPES_OF_BASE, base=base):
+        found.setdefault(kind, []).append(Recipe(id=id_, spec=spec))
+    return found

@@ -79,12 +79,11 @@ SERVED_PASSAGES = _if_served(
     items.c.name,
     builds.c.title,
 )
+_serves = select(slots.c.id).where(slots.c.recipe == recipes.c.id, slot_is_served(slots)).exists()
+_of_base = recipes.c.base == text_param("base")
 SERVED_RECIPES = (
-    select(recipes.c.id)
-    .where(
-        recipes.c.base == text_param("base"),
-        recipes.c.kind == text_param("kind"),
-        select(slots.c.id).where(slots.c.recipe == recipes.c.id, slot_is_served(slots)).exists(),
-    )
-    .order_by(recipes.c.id.desc())
+    select(recipes.c.id).where(_of_base, recipes.c.kind == text_param("kind"), _serves).order_by(recipes.c.id.desc())
+)
+SERVED_RECIPES_OF_BASE = (
+    select(recipes.c.kind, recipes.c.id, recipes.c.spec).where(_of_base, _serves).order_by(recipes.c.id.desc())
 )

@@ -28,6 +28,7 @@ MAX_NAME_WORDS = 12  # a longer title is a sentence, which only a quotation repe
 MAX_NAME_CHARACTERS = 30  # the same for scripts in which each character counts as a word
 MAX_NAMES = 128  # per text; a list of thousands of names is not about any of them
 
+_ACCENTS = re.compile("[\u0300-\u036f]+")
 # Not names on their own: words that begin sentences or join names, months and days.
 _COMMON_WORDS = frozenset(
     re.findall(
@@ -114,8 +115,7 @@ def split_key_words(text: str) -> list[str]:
     """Return the words of a text as they appear in keys, for `TitleMatcher.find`."""
     if text.isascii():
         return split_words(text)
-    apart = unicodedata.normalize("NFD", text)
-    return split_words(unicodedata.normalize("NFC", "".join(c for c in apart if not "\u0300" <= c <= "\u036f")))
+    return split_words(unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text))))
 
 
 def find_names(text: str) -> list[Name]:
@@ -160,12 +160,16 @@ class TitleMatcher:
 
     def __init__(self) -> None:
         self._keys: set[str] = set()
-        self._lengths: dict[str, set[int]] = {}  # first two words -> how many words the keys with this start have
+        # first two words -> how many words the keys with this start have, highest first
+        self._lengths: dict[str, tuple[int, ...]] = {}
 
     def add(self, key: str) -> None:
         words = key.split(" ")
+        start = " ".join(words[:2])
         self._keys.add(key)
-        self._lengths.setdefault(" ".join(words[:2]), set()).add(len(words))
+        known = self._lengths.get(start, ())
+        if len(words) not in known:
+            self._lengths[start] = tuple(sorted({*known, len(words)}, reverse=True))
 
     def find(self, text: Sequence[str]) -> list[str]:
         """Return the keys that occur in the words of a text, each once; of keys with the same start the longest."""
@@ -181,7 +185,7 @@ class TitleMatcher:
 
     def _longest_match(self, text: Sequence[str], place: int, pair: str) -> int:
         for start in (pair, text[place]):
-            for length in sorted(self._lengths.get(start, ()), reverse=True):
+            for length in self._lengths.get(start, ()):
                 if place + length <= len(text) and " ".join(text[place : place + length]) in self._keys:
                     return length
         return 0

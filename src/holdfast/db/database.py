@@ -22,7 +22,7 @@ from holdfast.db.table_names import COMPILE_OPTIONS, TableNames
 from holdfast.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Connection, Engine
@@ -176,7 +176,7 @@ class Transaction:
         finally:
             cursor.close()
 
-    def run_sql(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def run_sql(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """Run SQL that only one of the databases has, and return its rows."""
         self.may_have_written = True
         cursor = self._driver.cursor()

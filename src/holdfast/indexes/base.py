@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from holdfast.catalog import NO_CHAT, OFFLINE
 from holdfast.engine import Problem
 from holdfast.errors import StateConflict
+from holdfast.indexes.search_memory import SearchMemory
 from holdfast.messages import format_message
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 CONTENT = "content"  # the slot that all index slots depend on
 CHUNK_LIST_VERSION = 2  # of chunk boundaries and heading paths
-WORD_CACHE_MEGABYTES = 60
 
 
 def chunk_list_spec(base: Base) -> Mapping[str, Any]:
@@ -75,7 +75,7 @@ class Tools:
     embedder: MeteredProvider
     speaker: MeteredProvider  # the language model
     here: MeteredProvider  # this machine: embeds for free, has no language model
-    words_memory: int = WORD_CACHE_MEGABYTES  # megabytes for the cache of words on SQLite
+    search_memory: SearchMemory = field(default_factory=SearchMemory)
 
     def embedder_of(self, base: Base) -> MeteredProvider:
         """Return the provider that embeds new content of a base."""

@@ -1,38 +1,28 @@
-"""Row stores on PostgreSQL: one table for each recipe, vectors with pgvector, words as tsvector.
-
-PostgreSQL finds words but has no BM25 ranking. So a query collects chunks word by word, rarest word first, until there
-are enough candidates, and ranks them here.
-"""
+"""Row stores on PostgreSQL: one table for each recipe, vectors with pgvector; words are in `indexes.postgres_words`."""
 
 from __future__ import annotations
 
-import re
 import struct
 import time
-import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from holdfast.errors import Permanent
 from holdfast.indexes.base import Found
-from holdfast.indexes.fulltext.index import K1, B, StemmingCache, inverse_document_frequency
 from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
 from holdfast.indexes.vector.embedding import require_dimension
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from holdfast.content import Term
     from holdfast.db import Database, Transaction
     from holdfast.llm import Vector
 
 ADVISORY_LOCK = 0x68666978  # serialises the creation of tables and indexes
-MAX_CANDIDATES = 2_000  # chunks that are ranked for one query
-COUNT_CACHE_SECONDS = 60.0  # how long counts and means are cached
+COUNT_CACHE_SECONDS = 60.0  # how long a mean is cached
 MAX_EXACT_ROWS = 50_000  # a table with more vectors gets an index
 MIN_EF_SEARCH = 100  # candidates of an index search, at least
-WORD = re.compile(r"[^\W_]+")
 SELECT_TABLE = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
 LOCK_TABLE_CREATION = f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"
 CREATE_HNSW_INDEX = (
@@ -55,16 +45,6 @@ CREATE_VECTOR_TABLE = (
     "CREATE TABLE IF NOT EXISTS {table} (chunk bigint PRIMARY KEY, vector vector({dimension}) NOT NULL)"
 )
 SELECT_COLUMN_DIMENSION = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'vector'"
-CREATE_TEXT_TABLE = """CREATE TABLE IF NOT EXISTS {table}
-    (chunk bigint PRIMARY KEY, words tsvector NOT NULL, length integer NOT NULL)"""
-CREATE_WORDS_INDEX = "CREATE INDEX IF NOT EXISTS {table}_words ON {table} USING gin (words)"
-CREATE_TEXT_SEARCH_CONFIGURATION = """
-DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = 'holdfast') THEN
-    CREATE TEXT SEARCH DICTIONARY holdfast_stem (TEMPLATE = snowball, LANGUAGE = porter);
-    CREATE TEXT SEARCH CONFIGURATION holdfast (COPY = simple);
-    ALTER TEXT SEARCH CONFIGURATION holdfast ALTER MAPPING
-        FOR asciiword, asciihword, hword_asciipart, word, hword, hword_part WITH holdfast_stem;
-END IF; END $$"""
 
 
 class PostgresRowStore(TableRowStore):
@@ -127,14 +107,14 @@ class PostgresVectorStore(PostgresRowStore):
                 tx.run_sql(
                     "SELECT set_config('hnsw.ef_search', %s, true)", [str(min(max(MIN_EF_SEARCH, 2 * limit), 1000))]
                 )
-                nearest = f"SELECT chunk, vector FROM {table} ORDER BY vector <=> %s::vector LIMIT %s"
+                nearest = f"{table} ORDER BY vector <=> %s::vector LIMIT %s"
                 values: list[Any] = [vector, vector, 2 * limit, limit]
             else:
-                nearest = f"SELECT chunk, vector FROM {table}" + ("" if within is None else " WHERE chunk = ANY(%s)")
+                nearest = table + (" OFFSET 0" if within is None else " WHERE chunk = ANY(%s) OFFSET 0")
                 values = [vector, *([] if within is None else [list(within)]), limit]
             rows = tx.run_sql(
-                f"SELECT chunk, 1 - (vector <=> %s::vector) AS near FROM ({nearest}) AS nearest "
-                "WHERE vector_norm(vector) > 0 ORDER BY near DESC, chunk LIMIT %s",
+                f"SELECT chunk, 1 - distance FROM (SELECT chunk, vector <=> %s::vector AS distance FROM {nearest}) "
+                "AS nearest WHERE distance < 'NaN' ORDER BY distance, chunk LIMIT %s",
                 values,
             )
         return [Found(*row) for row in rows]
@@ -204,120 +184,6 @@ class PostgresVectorStore(PostgresRowStore):
                 return {}
             sql = f"SELECT chunk, l2_normalize(vector)::real[] FROM {self._tables.name(recipe)} WHERE chunk = ANY(%s)"
             return {chunk: np.array(numbers, dtype=np.float32) for chunk, numbers in tx.run_sql(sql, [list(chunks)])}
-
-
-class PostgresFulltextStore(PostgresRowStore):
-    """The words of each chunk with their positions, and its length in words."""
-
-    def __init__(self, database: Database, prefix: str = "fulltext") -> None:
-        super().__init__(
-            database,
-            RecipeTables(
-                prefix,
-                SELECT_TABLE,
-                [LOCK_TABLE_CREATION, CREATE_TEXT_TABLE, CREATE_WORDS_INDEX, CREATE_TEXT_SEARCH_CONFIGURATION],
-            ),
-        )
-        self._stemmed = StemmingCache()
-        self._sizes: dict[int, tuple[float, int, float]] = {}
-
-    def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
-        table = self._tables.ensure_table(tx, recipe)
-        rows = []
-        for chunk, parts in texts.items():
-            headings, body = (WORD.findall(_strip_accents(part)) for part in parts)
-            rows.append((chunk, " ".join(headings), " ".join(body), len(headings) + len(body)))
-        configuration = self._configuration(tx, recipe)
-        tx.run_sql_many(
-            f"INSERT INTO {table} SELECT %s, setweight(to_tsvector('{configuration}', %s), 'A') || "
-            f"to_tsvector('{configuration}', %s), %s ON CONFLICT DO NOTHING",
-            rows,
-        )
-
-    def find(self, recipe: int, query: Sequence[Term], limit: int, within: Sequence[int] | None) -> list[Found]:
-        with self._database.reading() as tx:
-            if not query or not self._tables.exists_committed(tx, recipe):
-                return []
-            table = self._tables.name(recipe)
-            configuration = self._configuration(tx, recipe)
-            words = [_to_tsquery(tx, term, configuration) for term in query]
-            known = [word for word in dict.fromkeys(words) if word]
-            rows, length = self._read_size(tx, recipe)
-            counts = {word: tx.run_sql(_count_statement(table), [word])[0][0] for word in known}
-            weights = {word: inverse_document_frequency(count, rows) for word, count in counts.items() if count}
-            candidates = self._find_candidates(tx, table, sorted(weights, key=counts.__getitem__), within)
-            scores: dict[int, float] = dict.fromkeys(candidates, 0.0)
-            for word, weight in weights.items():
-                for chunk, times, size in tx.run_sql(_term_frequency_statement(table), [word, word, list(candidates)]):
-                    frequency = float(times)
-                    scores[chunk] += weight * frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * size / length))
-        best = sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))
-        return [Found(chunk, score) for chunk, score in best[:limit]]
-
-    def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
-        with self._database.reading() as tx:
-            if not self._tables.exists_committed(tx, recipe):
-                return []
-            table = self._tables.name(recipe)
-            phrase = " ".join(WORD.findall(_strip_accents(" ".join(words))))
-            configuration = self._configuration(tx, recipe)
-            sql = f"SELECT chunk FROM {table} WHERE words @@ phraseto_tsquery('{configuration}', %s) LIMIT %s"
-            return [chunk for (chunk,) in tx.run_sql(sql, [phrase, limit])]
-
-    def _configuration(self, tx: Transaction, recipe: int) -> str:
-        """Return the text search configuration of a recipe: with stemming or without."""
-        return "holdfast" if self._stemmed(tx, recipe) else "simple"
-
-    def _find_candidates(
-        self, tx: Transaction, table: str, rarest_first: Iterable[str], within: Sequence[int] | None
-    ) -> dict[int, None]:
-        """Collect chunks with the words, rarest word first, until there are enough."""
-        found: dict[int, None] = {}
-        chosen = "" if within is None else "AND chunk = ANY(%s)"
-        for word in rarest_first:
-            room = MAX_CANDIDATES - len(found)
-            if room <= 0:
-                break
-            values = [word, *([] if within is None else [list(within)]), room]
-            sql = f"SELECT chunk FROM {table} WHERE words @@ %s::tsquery {chosen} ORDER BY chunk LIMIT %s"
-            found |= dict.fromkeys(chunk for (chunk,) in tx.run_sql(sql, values))
-        return found
-
-    def _read_size(self, tx: Transaction, recipe: int) -> tuple[int, float]:
-        """Return the number of rows and their mean length; cached for a minute."""
-        known = self._sizes.get(recipe)
-        if known is None or time.monotonic() > known[0] + COUNT_CACHE_SECONDS:
-            ((rows, length),) = tx.run_sql(f"SELECT count(*), avg(length) FROM {self._tables.name(recipe)}")
-            known = self._sizes[recipe] = (time.monotonic(), rows, float(length or 1))
-        return known[1], max(known[2], 1.0)
-
-
-def _to_tsquery(tx: Transaction, term: Term, configuration: str) -> str:
-    """Return a term as tsquery text, with the configuration that indexed the words."""
-    words = " & ".join(f"'{word}'{':*' if term.prefix else ''}" for word in WORD.findall(_strip_accents(term.text)))
-    return str(tx.run_sql(f"SELECT to_tsquery('{configuration}', %s)::text", [words])[0][0]) if words else ""
-
-
-def _count_statement(table: str) -> str:
-    return f"SELECT count(*) FROM {table} WHERE words @@ %s::tsquery"
-
-
-def _term_frequency_statement(table: str) -> str:
-    """Return a statement for the frequency of a word in each candidate; a heading counts twice."""
-    return (
-        "SELECT chunk, (SELECT sum(CASE weight WHEN 'A' THEN 2 ELSE 1 END) FROM unnest(words) AS word, "
-        "unnest(word.weights) AS weight WHERE array_to_tsvector(ARRAY[word.lexeme]) @@ %s::tsquery), length "
-        f"FROM {table} WHERE words @@ %s::tsquery AND chunk = ANY(%s)"
-    )
-
-
-def _strip_accents(text: str) -> str:
-    """Remove accents, as FTS5 does."""
-    if text.isascii():
-        return text
-    return "".join(
-        character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character)
-    )
 
 
 def _encode_copy_rows(vectors: Mapping[int, bytes]) -> Iterable[bytes]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.catalog import Base, Catalog, Recipe
     from holdfast.indexes.base import Index, Tools
+    from holdfast.indexes.search_memory import SearchMemory
 
 log = logging.getLogger("holdfast")
 
@@ -48,6 +49,11 @@ class IndexRegistry:
         self._maintenance: Iterator[int] = iter(())
         self._points = _load_entry_points()
         self.cost_estimator = CostEstimator(tools)
+
+    @property
+    def search_memory(self) -> SearchMemory:
+        """The limit for the copies that a process keeps in memory for search."""
+        return self._tools.search_memory
 
     @property
     def kinds(self) -> list[str]:

@@ -10,16 +10,16 @@ import json
 import sqlite3
 import threading
 import time
-from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from holdfast.catalog import note_removal
-from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
+from holdfast.indexes.base import Found
 from holdfast.indexes.fulltext.bm25_cache import BYTES_PER_ENTRY, Postings
 from holdfast.indexes.fulltext.index import BODY_WEIGHT, HEADING_WEIGHT, StemmingCache, fts5_tokenizer, to_fts5_query
 from holdfast.indexes.recipe_tables import RecipeTables, TableRowStore
+from holdfast.indexes.search_memory import SearchMemory
 from holdfast.indexes.vector.embedding import require_dimension
 from holdfast.indexes.vector.vector_cache import VectorCache
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 LOAD_BATCH = 5_000  # vectors per query
 COUNT_CACHE_SECONDS = 60.0  # how long the number of rows is cached
 WORD_COUNT_CACHE_SECONDS = 600.0  # the same for a word; it only decides whether the word is common
+COMPARED_AGAIN = 50  # more compressed vectors than wanted, that are compared again with the database
 DEAD_SHARE = 0.25  # of rows in memory without a row in the table, above which all are read again
 SMALL_INDEX_CHUNKS = 1_000  # below this, common words are fast as well
 MAX_CACHED_WORDS = 20_000  # words with a cached count or token
@@ -76,8 +77,9 @@ class SqliteRowStore(TableRowStore):
 class SqliteVectorStore(SqliteRowStore):
     """Vectors as bytes, numbered in order of insertion, so that the copy in memory reads only new rows."""
 
-    def __init__(self, database: Database, prefix: str = "vector") -> None:
+    def __init__(self, database: Database, prefix: str = "vector", *, memory: SearchMemory | None = None) -> None:
         super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [CREATE_VECTOR_TABLE]))
+        self._memory = memory or SearchMemory()
         self._caches: dict[int, _CachedVectors] = {}
         self._mutex = threading.Lock()
 
@@ -107,17 +109,47 @@ class SqliteVectorStore(SqliteRowStore):
     def find(self, recipe: int, query: Vector, limit: int, within: Sequence[int] | None) -> list[Found]:
         with self._mutex:
             rows = self._refresh_cache(recipe)
-            return [] if rows is None else [Found(*hit) for hit in rows.find(query, limit, within)]
+            if rows is None:
+                return []
+            found = rows.find(query, limit if rows.is_exact else limit + COMPARED_AGAIN, within)
+        if not rows.is_exact:
+            exact = self._score_exactly(recipe, query, [chunk for chunk, _ in found])
+            found = sorted(exact.items(), key=lambda hit: (-hit[1], hit[0]))[:limit]
+        return [Found(*hit) for hit in found]
 
     def scores(self, recipe: int, query: Vector, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
         with self._mutex:
             rows = self._refresh_cache(recipe)
-            return ({}, 0.0) if rows is None else (rows.scores(query, chunks), rows.mean_score(query))
+            if rows is None:
+                return {}, 0.0
+            found, middle = rows.scores(query, chunks) if rows.is_exact else {}, rows.mean_score(query)
+        return found if rows.is_exact else self._score_exactly(recipe, query, chunks), middle
 
     def read_vectors(self, recipe: int, chunks: Sequence[int]) -> dict[int, Vector]:
-        with self._mutex:
-            rows = self._refresh_cache(recipe)
-            return {} if rows is None else rows.vectors(chunks)
+        known: dict[int, Vector] = {}
+        with self._database.reading() as tx:
+            if not self._tables.exists_committed(tx, recipe):
+                return known
+            for first in range(0, len(chunks), MAX_IN_VALUES):
+                values = list(chunks[first : first + MAX_IN_VALUES])
+                marks = ", ".join("?" * len(values))
+                sql = f"SELECT chunk, vector FROM {self._tables.name(recipe)} WHERE chunk IN ({marks})"
+                if not (rows := tx.run_sql(sql, values)):
+                    continue
+                vectors = np.frombuffer(b"".join(vector for _, vector in rows), dtype=np.float32)
+                for (chunk, _), vector in zip(rows, vectors.reshape(len(rows), -1), strict=True):
+                    norm = float(vector @ vector) ** 0.5
+                    known[chunk] = vector / norm if norm else vector
+        return known
+
+    def _score_exactly(self, recipe: int, query: Vector, chunks: Sequence[int]) -> dict[int, float]:
+        """Return the cosine of these chunks to the query, by the vectors in the database."""
+        known = self.read_vectors(recipe, chunks)
+        norm = float(query @ query) ** 0.5
+        if not known or not norm:
+            return {}
+        scores = np.stack(list(known.values())) @ (query / norm).astype(np.float32)
+        return dict(zip(known, scores.tolist(), strict=True))
 
     def read_rows(self, recipe: int, after: int, limit: int) -> list[tuple[int, bytes]]:
         with self._database.reading() as tx:
@@ -131,6 +163,7 @@ class SqliteVectorStore(SqliteRowStore):
         super().forget(recipe)
         with self._mutex:
             self._caches.pop(recipe, None)
+        self._memory.forget(self._tables.name(recipe))
 
     def tend(self, recipe: int) -> None:
         """Do nothing: vectors in memory need no index."""
@@ -150,25 +183,25 @@ class SqliteVectorStore(SqliteRowStore):
                     return None
                 copy = self._caches[recipe] = _CachedVectors(len(first[0][0]) // 4)
             copy.load_new(tx, table)
+            self._memory.use(table, copy.rows.bytes, lambda: self._caches.pop(recipe, None))
             return copy.rows
 
 
 class SqliteFulltextStore(SqliteRowStore):
     """Words of chunks in FTS5, whose row ids are the chunks, and the posting lists of queried words in memory.
 
-    `memory` is the limit of the copies in megabytes, for all recipes together. With 0, and for recipes with too many
-    chunks, FTS5 answers every query.
+    `memory` limits the copies. Without any, and for recipes with too many chunks, FTS5 answers every query.
     """
 
     key = "rowid"
 
-    def __init__(self, database: Database, prefix: str = "fulltext", *, memory: float = WORD_CACHE_MEGABYTES) -> None:
+    def __init__(self, database: Database, prefix: str = "fulltext", *, memory: SearchMemory | None = None) -> None:
         super().__init__(database, RecipeTables(prefix, SELECT_TABLE, [CREATE_TEXT_TABLE]))
         self._counts: dict[tuple[int, Term | None], tuple[int, float]] = {}
-        self._max_entries = int(memory * 2**20 / BYTES_PER_ENTRY)
+        self._memory = memory or SearchMemory()
         self._stemmed = StemmingCache()
         self._tokenizer = Fts5Tokenizer()
-        self._caches: OrderedDict[int, tuple[list[tuple[bytes]], Postings]] = OrderedDict()
+        self._caches: dict[int, tuple[list[tuple[bytes]], Postings]] = {}
         self._mutex = threading.Lock()
 
     def put(self, tx: Transaction, recipe: int, texts: Mapping[int, tuple[str, str]]) -> None:
@@ -181,6 +214,7 @@ class SqliteFulltextStore(SqliteRowStore):
         super().forget(recipe)
         with self._mutex:
             self._caches.pop(recipe, None)
+        self._memory.forget(self._tables.name(recipe))
 
     def _delete(self, tx: Transaction, recipe: int, chunks: Sequence[int]) -> None:
         super()._delete(tx, recipe, chunks)
@@ -204,13 +238,13 @@ class SqliteFulltextStore(SqliteRowStore):
                     return sorted(found, key=lambda hit: (-hit.score, hit.chunk))[:limit]
             return self._search_fts5(tx, recipe, query, limit=limit, within=within)
 
-    def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
+    def find_phrases(self, recipe: int, phrases: Sequence[Sequence[str]], limit: int) -> list[Sequence[int]]:
         with self._database.reading() as tx:
             if not self._tables.exists_committed(tx, recipe):
-                return []
+                return [[] for _ in phrases]
             table = self._tables.name(recipe)
             sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? LIMIT ?"
-            return [chunk for (chunk,) in tx.run_sql(sql, [f'"{" ".join(words)}"', limit])]
+            return [[chunk for (chunk,) in tx.run_sql(sql, [f'"{" ".join(words)}"', limit])] for words in phrases]
 
     def _search_fts5(
         self,
@@ -267,7 +301,7 @@ class SqliteFulltextStore(SqliteRowStore):
     def _refresh_cache(self, tx: Transaction, recipe: int) -> Postings | None:
         """Return the current copy of a recipe; None if the recipe is too large for one."""
         table = self._tables.name(recipe)
-        if self._count_chunks(tx, recipe, None) > min(self._max_entries, MAX_CACHED_CHUNKS):
+        if self._count_chunks(tx, recipe, None) > min(self._memory.limit // BYTES_PER_ENTRY, MAX_CACHED_CHUNKS):
             return None
         state = tx.run_sql(f"SELECT block FROM {table}_data WHERE id IN (?, ?) ORDER BY id", FTS5_STATE)
         known, words = self._caches.get(recipe, (None, None))
@@ -277,16 +311,14 @@ class SqliteFulltextStore(SqliteRowStore):
             if words is None or not words.track_changes(chunks):
                 words = Postings(chunks, _parse_varints(sizes).reshape(-1, 2).sum(axis=1))
             self._caches[recipe] = (state, words)
-        self._caches.move_to_end(recipe)
         return words
 
     def _evict(self, recipe: int) -> None:
-        """Evict the least recently used data: whole copies of other recipes, words of this one."""
-        while sum(words.size for _, words in self._caches.values()) > self._max_entries:
-            eldest = next(iter(self._caches))
-            if eldest != recipe:
-                del self._caches[eldest]
-            elif not self._caches[recipe][1].evict_word():
+        """Evict words of this recipe until all copies of this process fit into the memory."""
+        words = self._caches[recipe][1]
+        table = self._tables.name(recipe)
+        while self._memory.use(table, words.size * BYTES_PER_ENTRY, lambda: self._caches.pop(recipe, None)):
+            if not words.evict_word():
                 return
 
     def _drop_common_words(self, tx: Transaction, recipe: int, query: Sequence[Term]) -> Sequence[Term]:

@@ -1,5 +1,6 @@
 from .answer_generation import AnswerOutcome
 from .answers import OUTCOME_MESSAGES, Answer, Mode
+from .calibrator import Calibrator
 from .citations import Citation
 from .fusion import ChannelScore
 from .results import Hit, Hits, Notice
@@ -8,6 +9,7 @@ __all__ = [
     "OUTCOME_MESSAGES",
     "Answer",
     "AnswerOutcome",
+    "Calibrator",
     "ChannelScore",
     "Citation",
     "Hit",

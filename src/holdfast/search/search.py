@@ -7,11 +7,12 @@ calibration on this base.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from holdfast.catalog import ChunkLists, ChunkOwnerCache, read_served_chunks, served_recipes
 from holdfast.search import statements as sql
-from holdfast.search.calibration import CalibrationCache
+from holdfast.search.calibration import Calibrations
 from holdfast.search.fusion import FULLTEXT, GRAPH, HYBRID, QUESTIONS, VECTOR, ChannelResult, FusedHit, Ranking, fuse
 from holdfast.search.graph_links import GraphLinks
 from holdfast.search.graph_walk import walk
@@ -39,7 +40,7 @@ class Searcher:
         self._indexes = indexes
         self._chunk_lists = ChunkLists(database)
         self._owners = ChunkOwnerCache()
-        self._calibrations = CalibrationCache(database, indexes)
+        self._calibrations = Calibrations(database)
         self._links: dict[tuple[int, int | None], GraphLinks] = {}
 
     @property
@@ -127,6 +128,7 @@ class Searcher:
             return self._calibrate_run(self._begin_run(tx, base, ""))
 
     def _begin_run(self, tx: Transaction, base: Base, query: str, within: Sequence[int] | None = None) -> SearchRun:
+        self._indexes.search_memory.use("owners", self._owners.bytes, self._owners.clear)
         return SearchRun(tx, self._indexes, base, query, within=within, owners=self._owners)
 
     def _fuse_direct(self, run: SearchRun, kinds: Collection[str] = ()) -> Ranking:
@@ -135,18 +137,18 @@ class Searcher:
         for kind in known:
             others = [chunk for other, result in known.items() if other != kind for chunk, _ in result.hits]
             known[kind] = run.add_rescored(known[kind], others)
-        return fuse(known.values(), self._calibrate_run(run).weights)
+        return fuse(known.values(), self._calibrate_run(run).weights if len(known) > 1 else {})
 
     def _walk_graph(self, run: SearchRun, fused: Ranking) -> ChannelResult | None:
         """Follow names from the best hits and from the query; None if the base has no graph."""
         links = self._get_links(run)
         if links is None:
             return None
-        measured = self._calibrate_run(run)
+        measured, known = self._calibrate_run(run), links.load_definitions()
         walked = walk(
             fused.scores,
-            links.find_query_links(run.query),
-            links.find_chunk_links,
+            links.find_query_links(known, run.query),
+            partial(links.find_chunk_links, known),
             chunks=measured.chunks,
             trusted=measured.link_trust,
         )
@@ -154,8 +156,7 @@ class Searcher:
         return ChannelResult(name=GRAPH, hits=[(chunk, score) for chunk, score in walked if chunk in shown])
 
     def _calibrate_run(self, run: SearchRun) -> Calibration:
-        recipes = {kind: some[0] for kind in self.channels if (some := run.recipes(kind))}
-        return self._calibrations.get(run.base, recipes, self._get_links(run))
+        return self._calibrations.get(run.base, [kind for kind in self.channels if run.recipes(kind)])
 
     def _get_links(self, run: SearchRun) -> GraphLinks | None:
         """Return the links of the newest recipe; one query never combines two versions of the rules."""
@@ -167,7 +168,9 @@ class Searcher:
             fulltext = cast("FulltextIndex", self._indexes[FULLTEXT])
             graph = cast("GraphIndex", self._indexes[GRAPH])
             self._links[key] = GraphLinks(graph, recipes[0], self._chunk_lists, (fulltext, words[0]) if words else None)
-        return self._links[key]
+        links = self._links[key]
+        self._indexes.search_memory.use(("mentions", key), links.bytes, links.clear)
+        return links
 
 
 def _read_document_chunks(tx: Transaction, base: Base, documents: Collection[int] | None) -> list[int] | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.catalog import ConfirmedChunk, confirm_chunks, read_served_chunks, served_recipes
+from holdfast.catalog import confirm_chunks, read_served_chunks, served_recipes_of_base
 from holdfast.errors import Permanent, Transient, WorkError
 from holdfast.indexes import Rescores
 from holdfast.search.fusion import ChannelResult, ChannelScore, FusedHit, fuse
@@ -30,7 +30,9 @@ REFETCH_FACTOR = 4
 class Confirmation(NamedTuple):
     """A chunk that may be shown, and the recipe that serves it."""
 
-    confirmed: ConfirmedChunk
+    generation: int
+    build: int  # the served list
+    document: int
     kind: str
     recipe: int
 
@@ -56,7 +58,7 @@ class SearchRun:
         self._indexes = indexes
         self._owners = owners
         self._confirmed: dict[int, Confirmation] = {}
-        self._recipes: dict[str, list[Recipe]] = {}
+        self._recipes: dict[str, list[Recipe]] | None = None
         self._channels: dict[tuple[str, int], ChannelResult] = {}
         self._failed: dict[str, WorkError] = {}  # channels that failed, at least in part
         self._unavailable: set[str] = set()  # channels that failed entirely
@@ -67,10 +69,9 @@ class SearchRun:
 
     def recipes(self, kind: str) -> list[Recipe]:
         """Return the recipes that serve documents, newest first."""
-        if kind not in self._recipes:
-            serving = set(served_recipes(self._tx, self.base.key, kind))
-            self._recipes[kind] = [recipe for recipe in self._indexes.recipes(self.base, kind) if recipe.id in serving]
-        return self._recipes[kind]
+        if self._recipes is None:
+            self._recipes = served_recipes_of_base(self._tx, self.base.key)
+        return self._recipes.get(kind, [])
 
     def search_direct(self, kinds: Collection[str]) -> dict[str, ChannelResult]:
         """Return the results of the direct channels; a failing provider affects only its own channel.
@@ -130,13 +131,15 @@ class SearchRun:
             return channel
         return replace(channel, floor=middle, others=others)
 
-    def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> Mapping[int, ConfirmedChunk]:
+    def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> set[int]:
         """Return the chunks that are served; a chunk in several generations is shown in the newest."""
         found = confirm_chunks(self._tx, self.base.key, kind, recipe.id, chunks, owners=self._owners)
-        for chunk, confirmed in found.items():
-            if chunk not in self._confirmed or self._confirmed[chunk].confirmed[1:] < confirmed[1:]:
-                self._confirmed[chunk] = Confirmation(confirmed, kind, recipe.id)
-        return found
+        confirmed = self._confirmed
+        for chunk, (document, generation, build) in found.items():
+            known = confirmed.get(chunk)
+            if known is None or known[:2] < (generation, build):
+                confirmed[chunk] = Confirmation(generation, build, document, kind, recipe.id)
+        return set(found)
 
     def read_hits(self, fused: Iterable[FusedHit], limit: int = DEPTH) -> Hits:
         """Return the best hits; of a document that two lists serve at this moment, only those of the newer list.
@@ -144,9 +147,9 @@ class SearchRun:
         An index that was built later from the same list hides nothing.
         """
         newest: dict[int, int] = {}
-        for confirmation in self._confirmed.values():
-            document, _, build = confirmation.confirmed
-            newest[document] = max(build, newest.get(document, 0))
+        for _, build, document, _, _ in self._confirmed.values():
+            if build > newest.get(document, 0):
+                newest[document] = build
         best = list(islice((hit for hit in fused if self._is_newest(hit.chunk, newest)), limit))
         read = self._read_passages([hit.chunk for hit in best])
         # A listed chunk without a row is damage that the doctor reports; the search skips it.
@@ -157,8 +160,8 @@ class SearchRun:
         )
 
     def _is_newest(self, chunk: int, newest: Mapping[int, int]) -> bool:
-        document, _, build = self._confirmed[chunk].confirmed
-        return build == newest[document]
+        confirmed = self._confirmed[chunk]
+        return confirmed.build == newest[confirmed.document]
 
     def _read_passages(self, chunks: Sequence[int]) -> dict[int, ServedChunk]:
         """Read the passages by the recipe that confirmed each."""

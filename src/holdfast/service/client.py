@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from holdfast.errors import HoldfastError
 from holdfast.extras import importing_extra
 from holdfast.settings import Settings
 
@@ -142,10 +144,16 @@ class Holdfast:
         self.close()
 
     def close(self) -> None:
-        """Stop the worker of this process, so that other workers can claim its work, and close the library."""
+        """Stop the worker of this process, so that other workers can claim its work, and close the library.
+
+        What the worker has changed is measured for later searches, whose processes may have no worker.
+        """
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
+            if self.local is not None:
+                with suppress(HoldfastError):
+                    self.local.calibrator.refresh_due()
         self._close()
 
     @property

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.catalog import recipe_spec
 from holdfast.content import TOKENIZER_VERSION, parse_query_terms, segment_text, uses_stemming
-from holdfast.indexes.base import WORD_CACHE_MEGABYTES
 from holdfast.indexes.recipe_tables import RowStore
 from holdfast.indexes.store_index import StoreIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from holdfast.catalog import Base, ChunkText, Recipe
     from holdfast.content import Term
     from holdfast.db import Database, Transaction
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Found, Tools, Work
+    from holdfast.indexes.search_memory import SearchMemory
 
 _OWN_HEADINGS = re.compile(r"(?:[ \t]*#{1,6}[ \t]+[^\n]*(?:\n\s*|\Z))+")
 _HASHES = re.compile(r"^[ \t]*#{1,6}[ \t]+", re.MULTILINE)
@@ -48,8 +48,8 @@ class FulltextStore(RowStore, Protocol):
         """Return the chunks with the best BM25 score for any of the words."""
         ...
 
-    def find_phrase(self, recipe: int, words: Sequence[str], limit: int) -> list[int]:
-        """Return chunks in which these words follow each other."""
+    def find_phrases(self, recipe: int, phrases: Sequence[Sequence[str]], limit: int) -> list[Sequence[int]]:
+        """Return for each phrase chunks in which its words follow each other, at most `limit`."""
         ...
 
 
@@ -63,7 +63,7 @@ class FulltextIndex(StoreIndex):
 
     @cached_property
     def _store(self) -> FulltextStore:
-        return open_fulltext_store(self._tools.database, memory=self._tools.words_memory)
+        return open_fulltext_store(self._tools.database, memory=self._tools.search_memory)
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         """Return the tokenizer version, and `stemmed` if words are not stemmed."""
@@ -92,10 +92,11 @@ class FulltextIndex(StoreIndex):
         """Return the chunks that contain any word of the query, best first."""
         return self._store.find(recipe.id, parse_query_terms(query), limit, within)
 
-    def find_phrase(self, recipe: Recipe, key: str, limit: int) -> list[int]:
-        """Return chunks that contain the words of a name in order; `key` is its key (see `content.names`)."""
-        phrase = _phrase(key)
-        return self._store.find_phrase(recipe.id, phrase, limit) if phrase else []
+    def find_phrases(self, recipe: Recipe, keys: Iterable[str], limit: int) -> dict[str, Sequence[int]]:
+        """Return for each name chunks that contain its words in order; keys are those of `content.names`."""
+        phrases = {key: phrase for key in keys if (phrase := _phrase(key))}
+        found = self._store.find_phrases(recipe.id, list(phrases.values()), limit) if phrases else []
+        return dict(zip(phrases, found, strict=True))
 
 
 def _phrase(key: str) -> list[str]:
@@ -155,13 +156,13 @@ def to_fts5_query(query: Sequence[Term]) -> str:
 
 
 def open_fulltext_store(
-    database: Database, prefix: str = "fulltext", *, memory: int = WORD_CACHE_MEGABYTES
+    database: Database, prefix: str = "fulltext", *, memory: SearchMemory | None = None
 ) -> FulltextStore:
-    """Return the store for this database; `memory` are the megabytes that a cache of words may use."""
+    """Return the store for this database; without `memory`, copies of its words have the default limit."""
     if database.engine.dialect.name == "sqlite":
         from holdfast.indexes.sqlite import SqliteFulltextStore  # noqa: PLC0415 - load only the dialect in use
 
         return SqliteFulltextStore(database, prefix, memory=memory)
-    from holdfast.indexes.postgres import PostgresFulltextStore  # noqa: PLC0415 - load only the dialect in use
+    from holdfast.indexes.postgres_words import PostgresFulltextStore  # noqa: PLC0415 - load only the dialect in use
 
     return PostgresFulltextStore(database, prefix)

@@ -1,3 +1,4 @@
+from .definitions import Definitions
 from .evidence import GRAPH, Subject, locate_served_chunks, read_document_names
 from .graph_queries import (
     Entity,
@@ -17,6 +18,7 @@ from .rows import NAMED_ROLE
 __all__ = [
     "GRAPH",
     "NAMED_ROLE",
+    "Definitions",
     "Edge",
     "Entity",
     "EntityDetails",

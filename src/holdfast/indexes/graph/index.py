@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from holdfast.catalog import ChunkLists
-from holdfast.content import NAMES_VERSION, TitleMatcher, find_names, is_found_by_words, split_key_words
+from holdfast.content import NAMES_VERSION, find_names, split_key_words
 from holdfast.indexes.base import Found
 from holdfast.indexes.graph import statements as sql
+from holdfast.indexes.graph.definitions import Definitions
 from holdfast.indexes.graph.extraction import RECIPE, Extraction, extract
 from holdfast.indexes.graph.rows import NAMED_ROLE, build_model_rows, build_rule_rows
 from holdfast.indexes.graph.tables import graph_chunks
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 WRITTEN = WrittenChunks(graph_chunks)
 RULE_WRITE_BATCH = 50  # chunks per transaction
 MODEL_WRITE_BATCH = 10  # the same with a model, which finds more rows per chunk
-LOAD_BATCH = 10_000  # names per query
-COUNT_CACHE_SECONDS = 60.0  # between two checks for removed names
 MERGING_OWNER = "graph"  # owner of the slot `merging` of a base; owners that are documents are numbers
 INSERT_LOST_SUBJECTS = (sql.NOTE_LOST_ENTITIES, sql.NOTE_LOST_RELATIONS)
 DELETE_CHUNK_ROWS = (sql.DROP_NAMES, sql.DROP_RELATIONS, sql.DELETE_WRITTEN_CHUNKS)
@@ -58,7 +56,7 @@ class GraphIndex(IndexDefaults):
         self._database = tools.database
         self._tools = tools
         self._llm_calls = ChunkLlmCalls(tools.speaker, tools.memos, kind="extraction", recipe=RECIPE, make=_ask_model)
-        self._cached_titles: dict[int, _CachedTitles] = {}
+        self._definitions: dict[int, Definitions] = {}
         self._mutex = threading.Lock()
 
     def spec(self, base: Base) -> Mapping[str, Any]:
@@ -112,13 +110,16 @@ class GraphIndex(IndexDefaults):
 
         self._database.write(work, durable=False)
         with self._mutex:
-            self._cached_titles.pop(recipe.id, None)
+            self._definitions.pop(recipe.id, None)
 
     def find(self, recipe: Recipe, query: str, limit: int, within: Sequence[int] | None = None) -> list[Found]:
         """Return the chunks that define names of the query, then those that mention them."""
         keys = list(
             dict.fromkeys(
-                [*self.load_titles(recipe).find(split_key_words(query)), *(name.key for name in find_names(query))]
+                [
+                    *self.load_definitions(recipe).titles.find(split_key_words(query)),
+                    *(name.key for name in find_names(query)),
+                ]
             )
         )
         allowed = None if within is None else set(within)
@@ -139,14 +140,17 @@ class GraphIndex(IndexDefaults):
         """Remove merged descriptions and recorded changes of a recipe."""
         self._database.write(lambda tx: delete_merged_of_recipe(tx, recipe.id), durable=False)
 
-    def load_titles(self, recipe: Recipe) -> TitleMatcher:
-        """Return a matcher for the current titles and headings of a base."""
+    def load_definitions(self, recipe: Recipe) -> Definitions:
+        """Return the current titles, headings and opening names of a base."""
         with self._mutex, self._database.reading() as tx:
-            copy = self._cached_titles.get(recipe.id)
+            copy = self._definitions.get(recipe.id)
             if copy is None or copy.is_stale(tx, recipe.id):
-                copy = self._cached_titles[recipe.id] = _CachedTitles()
+                copy = self._definitions[recipe.id] = Definitions()
             copy.load_new(tx, recipe.id)
-            return copy.titles
+            self._tools.search_memory.use(
+                (self.kind, recipe.id), copy.bytes, lambda: self._definitions.pop(recipe.id, None)
+            )
+            return copy
 
     def read_roles(self, recipe: Recipe, chunks: Sequence[int]) -> dict[int, list[tuple[str, str]]]:
         """Return the names in each chunk as (key, role)."""
@@ -156,12 +160,18 @@ class GraphIndex(IndexDefaults):
                 found[chunk].append((key, role))
         return found
 
-    def find_chunks_by_role(self, recipe: Recipe, keys: Iterable[str]) -> dict[str, dict[str, list[int]]]:
-        """Return the chunks that mention or define each key, by role."""
-        found: dict[str, dict[str, list[int]]] = {}
+    def count_rows(self, recipe: Recipe, keys: Iterable[str]) -> dict[str, int]:
+        """Return how many chunks mention or define each name."""
+        with self._database.reading() as tx:
+            return dict(tx.run(sql.COUNT_ROWS, [[key] for key in keys], recipe=recipe.id))
+
+    def find_mentions(self, recipe: Recipe, keys: Iterable[str]) -> dict[str, list[int]]:
+        """Return the chunks that mention each name; the caller has checked that they are few."""
+        found: dict[str, list[int]] = {}
         with self._database.reading() as tx:
             for key, chunk, role in tx.run(sql.SELECT_CHUNKS_BY_KEY, [[key] for key in keys], recipe=recipe.id):
-                found.setdefault(key, {}).setdefault(role, []).append(chunk)
+                if role == NAMED_ROLE:
+                    found.setdefault(key, []).append(chunk)
         return found
 
     def uses_model(self, recipe: Recipe) -> bool:
@@ -221,32 +231,6 @@ class GraphIndex(IndexDefaults):
             tx.run(sql.PUT_ENTITIES, [row for rows in new for row in rows.names])
             tx.run(sql.PUT_RELATIONS, [row for rows in new for row in rows.relations])
             tx.run(sql.NOTE_CHANGES, [row for rows in new for row in rows.changes])
-
-
-class _CachedTitles:
-    """The titles of a recipe in memory, and how far the table was read."""
-
-    def __init__(self) -> None:
-        self.titles = TitleMatcher()
-        self._seen = 0
-        self._rows = 0
-        self._counted = time.monotonic()
-
-    def load_new(self, tx: Transaction, recipe: int) -> None:
-        while rows := tx.run(sql.SELECT_DEFINITIONS, recipe=recipe, after=self._seen, limit=LOAD_BATCH):
-            for id_, _, key, role in rows:
-                self._seen = id_
-                if is_found_by_words(key, role):
-                    self.titles.add(key)
-            self._rows += len(rows)
-
-    def is_stale(self, tx: Transaction, recipe: int) -> bool:
-        """Return whether titles in memory are gone from the table; checked once a minute."""
-        if time.monotonic() < self._counted + COUNT_CACHE_SECONDS:
-            return False
-        self._counted = time.monotonic()
-        ((count,),) = tx.run(sql.COUNT_DEFINITIONS, recipe=recipe, until=self._seen)
-        return bool(count < self._rows)
 
 
 def delete_merged(tx: Transaction, recipe: int, subjects: Sequence[Sequence[str]]) -> None:

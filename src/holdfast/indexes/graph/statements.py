@@ -59,6 +59,12 @@ _row = batch(key=str)
 SELECT_CHUNKS_BY_KEY = select(names.c.key, names.c.chunk_id, names.c.role).select_from(
     names.join(_row, and_(names.c.recipe == RECIPE, names.c.key == _row.c.key))
 )
+_row = batch(key=str)
+# The index on names answers this without their rows.
+COUNT_ROWS = select(
+    _row.c.key,
+    select(func.count()).where(names.c.recipe == RECIPE, names.c.key == _row.c.key).correlate(_row).scalar_subquery(),
+)
 _row = batch(chunk_id=int)
 SELECT_RELATION_ENDS = select(relations.c.chunk_id, relations.c.source, relations.c.target).select_from(
     relations.join(_row, and_(relations.c.recipe == RECIPE, relations.c.chunk_id == _row.c.chunk_id))

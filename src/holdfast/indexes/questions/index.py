@@ -47,7 +47,7 @@ class QuestionsIndex(StoreIndex):
 
     @cached_property
     def pairs(self) -> PairStore:
-        return PairStore(self._tools.database, words_memory=self._tools.words_memory)
+        return PairStore(self._tools.database, memory=self._tools.search_memory)
 
     @cached_property
     def _store(self) -> PairStore:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.content import parse_query_terms, segment_text
-from holdfast.indexes.base import WORD_CACHE_MEGABYTES, Found
+from holdfast.indexes.base import Found
 from holdfast.indexes.fulltext.index import open_fulltext_store
 from holdfast.indexes.questions import statements as sql
 from holdfast.indexes.questions.prompt import MAX_PAIRS, QuestionPair
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.db import Database, Transaction
     from holdfast.engine import Slot
+    from holdfast.indexes.search_memory import SearchMemory
     from holdfast.llm import Vector
 
 WRITTEN = WrittenChunks(question_chunks)
@@ -41,10 +42,10 @@ class StoredPair(NamedTuple):
 class PairStore:
     """Stores pairs by recipe and chunk, and finds them by words and meaning."""
 
-    def __init__(self, database: Database, *, words_memory: int = WORD_CACHE_MEGABYTES) -> None:
+    def __init__(self, database: Database, *, memory: SearchMemory | None = None) -> None:
         self._database = database
-        self._words = open_fulltext_store(database, WORDS_PREFIX, memory=words_memory)
-        self._vectors = open_vector_store(database, VECTORS_PREFIX)
+        self._words = open_fulltext_store(database, WORDS_PREFIX, memory=memory)
+        self._vectors = open_vector_store(database, VECTORS_PREFIX, memory=memory)
 
     def absent(self, recipe: int, chunks: Sequence[int]) -> list[int]:
         """Return the chunks whose pairs are not written."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.errors import WorkError
     from holdfast.indexes.base import Tools, Work
     from holdfast.indexes.paid_answers import ChunkResults
+    from holdfast.indexes.search_memory import SearchMemory
     from holdfast.indexes.vector.embedding import CachedEmbedder
     from holdfast.llm import Provider, Vector
 
@@ -77,12 +78,13 @@ class VectorIndex(StoreIndex):
 
     def __init__(self, tools: Tools) -> None:
         self._database = tools.database
+        self._memory = tools.search_memory
         self._embedders = EmbedderFactory(tools)
         self._prepared: dict[tuple[int, int], bytes] = {}  # vectors made by `prepare`, by recipe and chunk
 
     @cached_property
     def _store(self) -> VectorStore:
-        return open_vector_store(self._database)
+        return open_vector_store(self._database, memory=self._memory)
 
     def spec(self, base: Base) -> Mapping[str, Any]:
         embedder = self._embedders.for_base(base)
@@ -209,11 +211,12 @@ class VectorIndex(StoreIndex):
         return self._embedders.for_model(json.loads(recipe.spec).get("model"))
 
 
-def open_vector_store(database: Database, prefix: str = "vector") -> VectorStore:
+def open_vector_store(database: Database, prefix: str = "vector", *, memory: SearchMemory | None = None) -> VectorStore:
+    """Return the store for this database; without `memory`, copies of its vectors have the default limit."""
     if database.engine.dialect.name == "sqlite":
         from holdfast.indexes.sqlite import SqliteVectorStore  # noqa: PLC0415 - load only the dialect in use
 
-        return SqliteVectorStore(database, prefix)
+        return SqliteVectorStore(database, prefix, memory=memory)
     from holdfast.indexes.postgres import PostgresVectorStore  # noqa: PLC0415 - load only the dialect in use
 
     return PostgresVectorStore(database, prefix)
