@@ -26,6 +26,7 @@ from tests.support.timeouts import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from holdfast.engine import Ring
     from holdfast.engine.store import Job
     from holdfast.engine.store.sql_store import SqlStore
     from holdfast.guard.runs import DeliveryRunner
@@ -573,9 +574,9 @@ def test_a_delivery_that_met_a_running_job_leaves_the_report_to_the_worker_that_
     job = asked(work)
     process = work._deliveries.process
 
-    def meet_and_end(found: Job, indexer: DeliveryRunner) -> DeliveryResult:
+    def meet_and_end(found: Job, indexer: DeliveryRunner, ring: Ring | None) -> DeliveryResult:
         """Return that the job was running; it ends before the caller goes on, and its worker is about to report it."""
-        process(found, indexer)
+        process(found, indexer, ring)
         return work._deliveries._make_lock_held()
 
     monkeypatch.setattr(work._deliveries, "process", meet_and_end)
