@@ -306,8 +306,8 @@ class Work:
             return DeliveryResult(verdict="skipped", reason="unknown_job")
         runner = DeliveryRunner(work, self._guard.store, results, requires_result=requires_result)
         result = self._deliveries.process(found, runner, ring)
-        reported = result.verdict == "lock_held" or (runner.has_committed and self._on_finished is None)
-        if not reported:  # by the worker that runs the job, or in the transaction that published the result
+        complete = runner.has_committed and self._on_finished is None and (results is not None or not self.answer_calls)
+        if not complete and result.verdict != "lock_held":  # else the worker that runs the job reports its end
             self.notify_finished(found.id)
         self._guard.deliver_soon(found.id)
         return result
