@@ -128,7 +128,6 @@ class Searcher:
             return self._calibrate_run(self._begin_run(tx, base, ""))
 
     def _begin_run(self, tx: Transaction, base: Base, query: str, within: Sequence[int] | None = None) -> SearchRun:
-        self._indexes.search_memory.use("owners", self._owners.bytes, self._owners.clear)
         return SearchRun(tx, self._indexes, base, query, within=within, owners=self._owners)
 
     def _fuse_direct(self, run: SearchRun, kinds: Collection[str] = ()) -> Ranking:

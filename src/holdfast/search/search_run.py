@@ -134,6 +134,8 @@ class SearchRun:
     def confirm(self, kind: str, recipe: Recipe, chunks: Sequence[int]) -> set[int]:
         """Return the chunks that are served; a chunk in several generations is shown in the newest."""
         found = confirm_chunks(self._tx, self.base.key, kind, recipe.id, chunks, owners=self._owners)
+        if self._owners is not None:
+            self._indexes.search_memory.use("owners", self._owners.bytes, self._owners.clear)
         confirmed = self._confirmed
         for chunk, (document, generation, build) in found.items():
             known = confirmed.get(chunk)
