@@ -29,7 +29,7 @@ from holdfast.guard import Guard, Run
 from holdfast.guard.celery import GuardedTask, guarded
 from holdfast.guard.celery.request import GuardedRequest, revoke
 from holdfast.settings import Settings
-from tests.support.celery_messages import execute, execute_all, get, sent, take
+from tests.support.celery_messages import execute, execute_all, find_answered, get, sent, take
 from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -295,7 +295,9 @@ def test_an_attempt_that_failed_for_now_is_shown_as_retried(app: Celery, make: C
     assert request.events == ["task-retried"]
 
 
-def test_a_hard_time_limit_fails_the_job_and_all_its_calls(app: Celery, index: GuardedTask, runs: Begun) -> None:
+def test_a_hard_time_limit_fails_the_job_and_all_its_calls(
+    app: Celery, guard: Guard, index: GuardedTask, runs: Begun
+) -> None:
     result, joined = index.delay("doc", how="hold"), index.delay("doc")
     request = receive(app)
     runs.start(app, request.message)
@@ -303,6 +305,7 @@ def test_a_hard_time_limit_fails_the_job_and_all_its_calls(app: Celery, index: G
     status = index.work.status("doc")
     assert (status.status, status.error and status.error.code) == (Status.FAILED, "time_limit_exceeded")
     assert (request.acks, result.state) == (["acknowledged"], states.FAILURE)
+    assert find_answered(guard) == {result.id}
     execute_all(app)
     for one in (result, joined):
         with pytest.raises(TimeLimitExceeded):

@@ -25,7 +25,7 @@ SEEDS = 300
 DECISIONS = tuple(f"tests/unit/test_{name}.py" for name in ("plan", "admission", "queue", "states"))
 STATEMENTS = tuple(f"tests/contract/test_{name}.py" for name in ("guards", "store", "queue", "partial_requests"))
 ENGINE, GUARD = "holdfast.engine", "holdfast.guard"
-TASK_TESTS = tuple(f"tests/integration/test_guarded_{name}.py" for name in ("calls", "attempts", "task"))
+TASK_TESTS = tuple(f"tests/integration/test_guarded_{name}.py" for name in ("calls", "attempts", "task", "request"))
 # The simulation uses none of these modules. The first entry that fits decides. The fastest tests come first, because a
 # run ends at the first failure.
 TESTS_OF_GUARDS = {

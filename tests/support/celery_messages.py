@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 from celery import states
 from celery.app.trace import build_tracer
 from kombu.serialization import prepare_accept_content
+from sqlalchemy import select
+
+from holdfast.guard.tables import calls
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from holdfast.guard import Guard
 
 
 def sent(app: Celery, queue: str = "celery") -> list[Any]:
@@ -46,6 +51,12 @@ def execute_all(app: Celery) -> list[str]:
     while messages := sent(app):
         found += [execute(app, message) for message in messages]
     return found
+
+
+def find_answered(guard: Guard) -> set[str]:
+    """Return the ids of the calls that were answered."""
+    statement = select(calls.c.id).where(calls.c.answered_at.is_not(None))
+    return {row[0] for row in guard.store.database.read(statement)}
 
 
 def get(result: Any) -> Any:
