@@ -47,6 +47,11 @@ class Call:
         """Whether the message of this call carries the job. Other calls wait for the end of it."""
         return self.verdict is CallVerdict.ACCEPTED
 
+    @property
+    def settled(self) -> bool:
+        """Whether the answer does not depend on a job that may be active."""
+        return self.verdict in (CallVerdict.SKIPPED, CallVerdict.REJECTED, CallVerdict.REVOKED)
+
 
 class NewCall(NamedTuple):
     id: str
@@ -172,6 +177,10 @@ class CallStore:
         """Reserve the answer of a call; return False if it was answered, or another delivery is answering it."""
         lease = micros(self._guard.settings.rules.lease)
         return bool(self._write(sql.CLAIM_ANSWER, call=call.id, lease=lease))
+
+    def release_answer(self, call: str) -> None:
+        """End the lease of a delivery that was answering a call, and has ended."""
+        self._write(sql.RELEASE_ANSWER, call=call)
 
     def mark_answered(self, call: str) -> None:
         self._write(sql.MARK_ANSWERED, call=call)

@@ -12,7 +12,6 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, assert_never
 
-from celery import states
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import EncodeError
 
@@ -98,7 +97,7 @@ class Delivery:
         return self._answer(call)
 
     def _find_active_job(self, call: Call) -> Job | None:
-        if call.job is None or call.verdict in (CallVerdict.REJECTED, CallVerdict.REVOKED):
+        if call.job is None or call.settled:
             return None
         try:
             job = self._task.work.job(call.job)
@@ -200,8 +199,6 @@ class Delivery:
             call = self._task.calls.set_message(call, self._retry_message.encode(self._task))
         if self._local:
             return self._wait_here(call, result)
-        if result.redeliver_in is None:
-            raise self._discard(result.reason)
         if result.verdict == "lock_held":
             tries = int(self._request.get(TRIES_HEADER) or 0)
             if tries < self._task.work.lock_held_tries:
@@ -209,11 +206,17 @@ class Delivery:
             raise self._discard("lock_held")
         if self._run is not None:
             self._task.send(call, delay=result.redeliver_in)
-        if self._error is None:
-            raise self._discard(result.reason)
+        raise self._make_retry(result)
+
+    def _make_retry(self, result: DeliveryResult) -> Retry:
+        """Return the exception that makes Celery acknowledge the message and store the state RETRY."""
         if isinstance(self._error, Retry):
-            raise self._error
-        raise Retry(exc=self._error, when=result.redeliver_in.total_seconds())
+            return self._error
+        when = None if result.redeliver_in is None else result.redeliver_in.total_seconds()
+        if self._error is not None:
+            return Retry(exc=self._error, when=when)
+        waits = Transient("work_postponed", params={"task": self._task.name, "reason": result.reason})
+        return Retry(str(waits), exc=waits, when=when)
 
     def _discard(self, reason: str) -> Ignore:
         """Return the exception that makes Celery acknowledge the message and store no state."""
@@ -292,13 +295,8 @@ class Delivery:
 
     def _answer_cancelled(self, call: Call) -> NoReturn:
         """Store the state REVOKED, call the errbacks, and end the canvas."""
-        error = GuardedWorkCancelled(task=self._task.name, key=call.key)
         if self._local:
-            raise error
-        task, request = self._task, self._request
-        task.backend.mark_as_failure(
-            request.id, error, request=request, store_result=not task.ignores_result(request), state=states.REVOKED
-        )
-        task.send_event("task-revoked", terminated=False, signum=None, expired=False)
-        task.calls.mark_answered(call.id)
+            raise GuardedWorkCancelled(task=self._task.name, key=call.key)
+        self._task.store_revoked(call, self._request)
+        self._task.report_revoked(call)
         raise self._discard("cancelled")
