@@ -1,4 +1,4 @@
-"""The Python code in docs/guard.md runs as printed, on SQLite instead of a server and a broker in memory."""
+"""The Python code of the pages about the guard runs as printed, on SQLite and with a broker in memory."""
 
 from __future__ import annotations
 
@@ -25,9 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 EXAMPLE = ROOT / "examples/study_cards"
-TEXT = (ROOT / "docs/guard.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+TEXT = (DOCS / "guard.md").read_text()
+
+
+def read_blocks(page: str) -> list[str]:
+    """Return the Python code of a page."""
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
 (
     DECLARED,
     ASKED,
@@ -42,15 +49,10 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     CALLBACK,
     REPORTED,
     LOOKED_UP,
-    SPENT,
-    LIMITED,
     _RAISED,
-    _LOCKED,
-    TABLES,
-    MIGRATION,
-    _PAGE,
-    _METRICS,
-) = BLOCKS
+) = read_blocks("guard.md")
+_PAGE, SPENT, LIMITED, _METRICS, TABLES, MIGRATION, _LOCKED = read_blocks("guard-operations.md")
+_BEFORE, MIGRATED, KEYED = read_blocks("guard-migrating.md")
 (SAID,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
 PLACE = "postgresql+psycopg://app@db/app"
 
@@ -209,6 +211,29 @@ def test_the_documented_migration_creates_the_tables(tmp_path: Path) -> None:
         known["upgrade"]()  # type: ignore[operator]
     assert "guard_slots" in inspect(engine).get_table_names()
     engine.dispose()
+
+
+def test_a_migrated_task_repeats_work_that_is_done(shop: dict[str, Any]) -> None:
+    shop["__name__"] = "shop.migrated"
+    shop["guarded"] = guarded
+    run(MIGRATED.replace(": ...", ":\n    return user_id"), shop)
+    task: GuardedTask = shop["index_document"]
+    assert [task.apply((42, user)).get() for user in (7, 8)] == [7, 8]
+
+
+def test_the_documented_key_joins_calls_with_the_same_arguments_and_defaults(shop: dict[str, Any]) -> None:
+    class AlreadyQueued(Exception):
+        pass
+
+    shop |= {"guarded": guarded, "AlreadyQueued": AlreadyQueued}
+    declared, asked = KEYED.split("\n\n\n")
+    run(declared, shop)
+    shop["translate"].delay(42)
+    run(asked, shop)
+    with pytest.raises(AlreadyQueued) as raised:
+        run(asked, shop)
+    assert raised.value.args == (shop["guard"].works["shop.tasks.translate"].status("42:de").job,)
+    assert not shop["translate"].delay(42, language="en").admission.accepted
 
 
 def test_the_caller_is_notified_when_the_work_ends(shop: dict[str, Any]) -> None:

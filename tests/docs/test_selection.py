@@ -48,7 +48,7 @@ def test_every_server_is_started_in_both_commands() -> None:
     collected = subprocess.run([sys.executable, "-c", COLLECT], cwd=ROOT, capture_output=True, text=True, check=True)
     found = json.loads(collected.stdout.splitlines()[-1])
     assert len(found) > 8000
-    for server in ("PostgreSQL", "Valkey", "Celery", "SeaweedFS", "nginx", "Chromium", "holdfast serve"):
+    for server in ("PostgreSQL", "Valkey", "Celery", "Flower", "SeaweedFS", "nginx", "Chromium", "holdfast serve"):
         chosen = {proof for _, proof, _, servers in found if server in servers}
         assert chosen == {False, True}, server
     assert [name for name, proof, smoke, _ in found if smoke and proof and "postgres" not in name] == []

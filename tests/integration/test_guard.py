@@ -199,6 +199,37 @@ def test_a_delivery_during_a_running_one_is_postponed_and_disturbs_nothing(cards
     assert cards.perform(job, build()).reason == "already_success"
 
 
+def test_a_run_whose_lease_was_taken_over_meets_the_run_that_replaced_it(cards: Work, guard: Guard) -> None:
+    job = asked(cards)
+    begun = [threading.Event(), threading.Event()]
+    go_on = [threading.Event(), threading.Event()]
+
+    def hold(number: int) -> Callable[[Run], str]:
+        def slow(run: Run) -> str:
+            begun[number].set()
+            assert go_on[number].wait(PATIENCE_SECONDS)
+            threading.Event().wait(1.1)  # longer than a checkpoint uses its cached state
+            run.checkpoint()
+            return "cards"
+
+        return slow
+
+    def lose_the_lease() -> None:
+        slots = guard.place.names.table("slots")
+        guard.store.database.write(lambda tx: tx.run_sql(f"UPDATE {slots} SET until = 1, due_at = 1"), durable=True)  # noqa: S608
+
+    with ThreadPoolExecutor(2) as pool:
+        late = pool.submit(cards.perform, job, hold(0))
+        assert begun[0].wait(PATIENCE_SECONDS)
+        lose_the_lease()
+        newer = pool.submit(cards.perform, job, hold(1))
+        assert begun[1].wait(PATIENCE_SECONDS)
+        go_on[0].set()
+        assert late.result().verdict == "lock_held"
+        go_on[1].set()
+        assert newer.result().outcome is Outcome.SUCCESS
+
+
 def test_a_repeated_delivery_of_finished_work_needs_no_reconciler(
     cards: Work, guard: Guard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

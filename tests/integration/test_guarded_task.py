@@ -375,6 +375,20 @@ def test_a_message_of_an_unknown_call_is_admitted_when_it_arrives(
     assert (job.id, job.requester, job.operation) == (result.id, "ann", "force")
 
 
+def test_a_worker_without_the_guard_can_run_the_message(app: Celery, index: GuardedTask) -> None:
+    result = index.delay("doc", text="late")
+    message = take(app)
+    plain = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
+
+    @plain.task(name="index", shared=False)  # type: ignore[untyped-decorator]  # Celery has no types
+    def run_index(document: str, text: str) -> str:
+        return f"{document} without the guard: {text}"
+
+    assert execute(plain, message) == states.SUCCESS
+    assert plain.AsyncResult(result.id).get() == "doc without the guard: late"
+    plain.close()
+
+
 def test_a_message_that_joins_when_it_arrives_is_answered_at_the_end(app: Celery, index: GuardedTask) -> None:
     first = index.delay("doc", text="first")
     message = take(app)
@@ -443,6 +457,35 @@ def test_a_transient_failure_is_a_retry_and_not_a_result(app: Celery, index: Gua
     assert execute(app, message) == states.FAILURE
     with pytest.raises(Transient):
         get(result)
+
+
+def test_a_message_that_arrives_before_its_time_is_a_retry_and_sends_nothing(app: Celery, guard: Guard) -> None:
+    runs: list[str] = []
+
+    @guarded(app, guard, key="document", name="limited")
+    def limited(run: Run, document: str) -> str:
+        runs.append(document)
+        raise Transient("rate_limited", retry_after=timedelta(hours=1))
+
+    result = limited.delay("doc")
+    assert execute(app, take(app)) == states.RETRY
+    early = take(app)
+    for _ in range(2):
+        assert execute(app, early) == states.RETRY
+    assert (result.state, runs, sent(app)) == (states.RETRY, ["doc"], [])
+
+
+def test_paused_work_is_a_retry_that_names_the_reason(app: Celery, guard: Guard, index: GuardedTask) -> None:
+    guard.store.pause("index")
+    result = index.delay("doc")
+    assert execute(app, take(app)) == states.RETRY
+    assert result.state == states.RETRY
+    assert isinstance(result.info, Transient)
+    assert "'index' cannot run now, because its work waits (paused)" in str(result.info)
+    guard.store.resume("index")
+    guard.reconcile()
+    assert execute_all(app) == [states.SUCCESS]
+    assert result.get() == "doc: built"
 
 
 def make_counting_task(app: Celery, guard: Guard, runs: list[Any], **options: Any) -> GuardedTask:
@@ -592,6 +635,63 @@ def test_cancelled_work_that_waits_is_revoked(app: Celery, guard: Guard, index: 
     guard.works["index"].cancel("doc")
     execute_all(app)
     assert result.state == states.REVOKED
+
+
+def test_a_broker_that_cannot_take_the_event_does_not_change_the_result(
+    app: Celery, guard: Guard, index: GuardedTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("no broker")
+
+    monkeypatch.setattr("celery.app.task.Task.send_event", away)
+    result = index.delay("doc")
+    guard.works["index"].cancel("doc")
+    execute_all(app)
+    assert result.state == states.REVOKED
+    time.sleep(0.02)
+    guard.reconcile()
+    assert sent(app) == []
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_task_without_events_sends_none(
+    app: Celery, guard: Guard, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    events: list[str] = []
+    monkeypatch.setattr("celery.app.task.Task.send_event", lambda _task, type_, **_: events.append(type_))
+
+    @guarded(app, guard, key="document", name="silent", send_events=wanted)
+    def silent(run: Run, document: str) -> None: ...
+
+    silent.delay("doc")
+    guard.works["silent"].cancel("doc")
+    execute_all(app)
+    assert events == ["task-revoked"] * wanted
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_revoked_call_stores_its_state_as_celery_stores_an_error(app: Celery, guard: Guard, stored: bool) -> None:
+    @guarded(app, guard, key="document", name="fast", ignore_result=True, store_errors_even_if_ignored=stored)
+    def fast(run: Run, document: str) -> None: ...
+
+    result = fast.delay("doc")
+    guard.works["fast"].cancel("doc")
+    execute_all(app)
+    assert result.state == (states.REVOKED if stored else states.PENDING)
+
+
+def test_a_joined_call_that_is_revoked_twice_gets_one_message(app: Celery, guard: Guard) -> None:
+    result, _, go_on, thread, slow = hold(app, guard)
+    joined = slow.delay("doc")
+    slow.cancel_call(joined.id)
+    slow.cancel_call(joined.id)
+    assert slow.has_answer(joined.id)
+    assert not slow.has_answer(result.id)
+    assert execute(app, take(app)) == "IGNORED"
+    assert joined.state == states.REVOKED
+    go_on.set()
+    thread.join()
+    assert result.get() == "doc"
 
 
 def test_a_direct_call_returns_or_raises_as_the_function_does(guard: Guard, index: GuardedTask) -> None:

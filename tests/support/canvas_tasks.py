@@ -39,6 +39,7 @@ app.conf.update(
 guard = Guard(
     Settings(
         database=os.environ["CANVAS_DATABASE"],
+        lease=600 * SECOND,  # so that no test passes because a lease has expired
         heartbeat=SECOND,
         period=SECOND / 2,
         ring_again=SECOND,
@@ -90,10 +91,12 @@ def work(previous: Any, key: str, how: str, run: Run | None) -> str:
         raise Transient("rate_limited")
     if how == "fail":
         raise ValueError(f"{key} is bad")
-    while how in ("hold", "twice") and not (FOLDER / f"{key}.released").exists():
-        if run is not None:
+    while how in ("hold", "twice", "postpone") and not (FOLDER / f"{key}.released").exists():
+        if run is not None and how != "postpone":
             run.checkpoint(stage="held")
         time.sleep(STEP_SECONDS)
+    if how == "postpone" and first:
+        raise Transient("rate_limited")
     return f"{previous}>{key.rsplit('-', 1)[-1]}"
 
 
@@ -136,6 +139,23 @@ def guarded_early(run: Run, previous: Any, key: str, how: str = "") -> str:
 @guarded(app, guard, key="key", name="guarded.limited", time_limit=1)
 def guarded_limited(run: Run, previous: Any, key: str, how: str = "") -> str:
     return work(previous, key, how, run)
+
+
+@guarded(app, guard, key="key", name="guarded.stuck")
+def guarded_stuck(run: Run, previous: Any, key: str, how: str = "") -> str:
+    """A step whose first process never gets to store that it was revoked."""
+    return work(previous, key, how, run)
+
+
+def store_revoked_later(call: Any, request: Any) -> None:
+    if is_first(f"{call.key}-answer"):
+        note("answering", call.key)
+        time.sleep(3600)
+    store_revoked(call, request)
+
+
+store_revoked = guarded_stuck.store_revoked
+guarded_stuck.store_revoked = store_revoked_later  # type: ignore[method-assign]
 
 
 @app.task(shared=False, name="after")  # type: ignore[untyped-decorator]  # Celery has no types

@@ -54,6 +54,7 @@ SERVERS: dict[str, Callable[[pytest.Item], bool]] = {
     "nginx": lambda item: uses(item, "nginx"),
     "Temporal": lambda item: uses(item, "temporal"),
     "RabbitMQ": lambda item: uses(item, "rabbitmq"),
+    "Flower": lambda item: uses(item, "flower"),
     "Celery": lambda item: item.get_closest_marker("celery") is not None,
     "SeaweedFS": lambda item: item.get_closest_marker("s3") is not None,
     "Chromium": lambda item: uses(item, "browser"),

@@ -95,7 +95,7 @@ class Deliveries:
         job = self._guard.store.job(job.id)
         if job.outcome is None:
             assert slot is not None  # noqa: S101 - a slot is removed after its job ended, and the job was read later
-            return self._make_postponed(slot)
+            return self._make_postponed(slot) if slot.lease is None else self._make_lock_held()
         verdict = "done" if job.outcome in WORK_OUTCOMES else "skipped"
         reason = str(job.results.get(self._work, {}).get("error", job.outcome))
         return DeliveryResult(verdict=verdict, reason=reason, outcome=job.outcome, value=value)

@@ -267,6 +267,13 @@ class Work:
         except UnknownJob:
             return False
 
+    def find_outcome(self, job: str) -> Outcome | None:
+        """Return how a job ended; None if it is active or no longer known."""
+        try:
+            return self.job(job).outcome
+        except UnknownJob:
+            return None
+
     def reconcile(self) -> None:
         """Take over work of dead processes on this host."""
         self._guard.reconcile()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.db import Database, Transaction
 
 COMPARED = 12_000  # pairs of a word and a chunk that are compared for one query
-MIN_CANDIDATES = 800  # chunks that are ranked for one query, if so many have a word of it
+MIN_CANDIDATES = 2_000  # chunks that are ranked for one query, if so many have a word of it
 COUNT_CACHE_SECONDS = 60.0  # how long the number of rows is cached
 WORD_CACHE_SECONDS = 600.0  # the same for a word; its weight hardly changes
 MAX_CACHED_WORDS = 20_000

@@ -49,6 +49,11 @@ class Call:
         """Whether the message of this call carries the job. Other calls wait for the end of it."""
         return self.verdict is CallVerdict.ACCEPTED
 
+    @property
+    def settled(self) -> bool:
+        """Whether the answer does not depend on a job that may be active."""
+        return self.verdict in (CallVerdict.SKIPPED, CallVerdict.REJECTED, CallVerdict.REVOKED)
+
 
 class KnownCall(NamedTuple):
     """A call with its job, and the ring of this job, from one read."""
@@ -61,7 +66,7 @@ class KnownCall(NamedTuple):
     def active_job(self) -> Job | None:
         """The job, while it has not ended and the call waits for it."""
         ended = self.job is None or self.job.outcome is not None
-        return None if ended or self.call.verdict in (CallVerdict.REJECTED, CallVerdict.REVOKED) else self.job
+        return None if ended or self.call.settled else self.job
 
 
 class NewCall(NamedTuple):
@@ -205,6 +210,10 @@ class CallStore:
         """Reserve the answer of a call; return False if it was answered, or another delivery is answering it."""
         lease = micros(self._guard.settings.rules.lease)
         return bool(self._write(sql.CLAIM_ANSWER, call=call.id, lease=lease))
+
+    def release_answer(self, call: str) -> None:
+        """End the lease of a delivery that was answering a call, and has ended."""
+        self._write(sql.RELEASE_ANSWER, call=call)
 
     def mark_answered(self, call: str, *, durable: bool = True) -> None:
         """Record that a call was answered. If that is lost, the call is answered again."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, assert_never
 
-from celery import states
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import EncodeError
 
@@ -27,6 +26,7 @@ from holdfast.errors import (
     RetryLater,
     StaleLease,
     StoreError,
+    Transient,
     WorkError,
 )
 from holdfast.guard.celery.calls import Call, KnownCall, StoredResult
@@ -222,12 +222,17 @@ class Delivery:
             raise self._discard("lock_held")
         if self._run is not None:
             self._task.send(call, delay=result.redeliver_in)
-        if self._error is None:
-            raise self._discard(result.reason)
+        raise self._make_retry(result)
+
+    def _make_retry(self, result: DeliveryResult) -> Retry:
+        """Return the exception that makes Celery acknowledge the message and store the state RETRY."""
         if isinstance(self._error, Retry):
-            raise self._error
-        assert result.redeliver_in is not None  # noqa: S101 - the attempt failed for now
-        raise Retry(exc=self._error, when=result.redeliver_in.total_seconds())
+            return self._error
+        when = None if result.redeliver_in is None else result.redeliver_in.total_seconds()
+        if self._error is not None:
+            return Retry(exc=self._error, when=when)
+        waits = Transient("work_postponed", params={"task": self._task.name, "reason": result.reason})
+        return Retry(str(waits), exc=waits, when=when)
 
     def _discard(self, reason: str) -> Ignore:
         """Return the exception that makes Celery acknowledge the message and store no state."""
@@ -316,13 +321,8 @@ class Delivery:
 
     def _answer_cancelled(self, call: Call) -> NoReturn:
         """Store the state REVOKED, call the errbacks, and end the canvas."""
-        error = GuardedWorkCancelled(task=self._task.name, key=call.key)
         if self._local:
-            raise error
-        task, request = self._task, self._request
-        task.backend.mark_as_failure(
-            request.id, error, request=request, store_result=not task.ignores_result(request), state=states.REVOKED
-        )
-        task.send_event("task-revoked", terminated=False, signum=None, expired=False)
-        task.calls.mark_answered(call.id)
+            raise GuardedWorkCancelled(task=self._task.name, key=call.key)
+        self._task.store_revoked(call, self._request)
+        self._task.report_revoked(call)
         raise self._discard("cancelled")

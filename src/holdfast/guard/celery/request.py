@@ -6,10 +6,11 @@ Only workers import this module: Celery loads the class by the name in `GuardedT
 from __future__ import annotations
 
 import logging
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from celery import signals
-from celery.exceptions import TimeLimitExceeded, WorkerLostError
+from celery.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.utils.functional import maybe_list
 from celery.worker.control import control_command
 from celery.worker.control import revoke as revoke_in_celery
@@ -23,15 +24,20 @@ from holdfast.guard.celery.message import make_call_id
 from holdfast.guard.celery.task import GuardedTask
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from celery import Celery
 
 log = logging.getLogger("holdfast")
+
+ENDED_PROCESS = (Terminated, WorkerLostError, SystemExit)
 
 
 class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
     """The execution of a guarded task, as the main process of a worker sees it."""
 
     task: GuardedTask
+    _revocation: Mapping[str, Any] = MappingProxyType({})  # the fields of the event, if the call was revoked here
 
     @property
     def call_id(self) -> str:
@@ -64,13 +70,25 @@ class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
         self.acknowledge()
         self._already_revoked = True
         self.task.cancel_call(self.call_id)
-        signals.task_revoked.send(
-            self.task, request=self._context, terminated=terminated, signum=signum, expired=expired
-        )
+        self._revocation = {"terminated": terminated, "signum": signum, "expired": expired}
+        self._answer_revoked()
+        signals.task_revoked.send(self.task, request=self._context, **self._revocation)
+
+    def _answer_revoked(self) -> None:
+        """Store the state REVOKED, unless the job ended in another way, or another process answers the call."""
+        call = self.task.calls.get(self.call_id)
+        if self.task.is_cancelled(call) and self.task.calls.claim_answer(call):
+            self.task.store_revoked(call, self._context)
+            self.send_event("task-revoked", **self._revocation)
 
     def terminate(self, pool: Any, signal: Any = None) -> None:
-        """Cancel the job, then end the process that runs it. Other pools have none: the run ends at its checkpoint."""
+        """Cancel the job, then end the process that runs it. Other pools have none: the run ends at its checkpoint.
+
+        A message that no process has accepted will only answer the call now. The process that does must not be ended.
+        """
         self.task.cancel_call(self.call_id)
+        if self.time_start is None and self.task.has_answer(self.call_id):
+            return
         try:
             super().terminate(pool, signal)
         except NotImplementedError:
@@ -79,6 +97,10 @@ class GuardedRequest(Request):  # type: ignore[misc]  # Celery has no types
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
         """Leave a call whose process was lost to another attempt. Without requeueing, Celery would fail it."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if self._revocation and isinstance(error, ENDED_PROCESS):  # perhaps while it answered the call
+            self.task.calls.release_answer(self.call_id)
+            self._answer_revoked()
+            return
         if isinstance(error, WorkerLostError) and self._is_repeated():
             self.acknowledge()
             self.task.work.reconcile()

@@ -69,7 +69,7 @@ RELEASE_AND_RESERVE = (
 REVOKE_CALL = (
     update(calls)
     .values(verdict=text_literal(CallVerdict.REVOKED), due_at=NOW, sent_at=NOW)
-    .where(_is_this_call, _unanswered)
+    .where(_is_this_call, _unanswered, calls.c.verdict != text_literal(CallVerdict.REVOKED))
     .returning(*CALL_COLUMNS)
 )
 _due = (
@@ -89,6 +89,7 @@ SEND_DUE_CALLS = update(calls).values(sent_at=NOW).where(calls.c.id.in_(_due)).r
 CLAIM_ANSWER = (
     update(calls).values(until=NOW + int_param("lease")).where(_is_this_call, _unanswered, _free).returning(calls.c.id)
 )
+RELEASE_ANSWER = update(calls).values(until=None).where(_is_this_call, _unanswered)
 MARK_ANSWERED = update(calls).values(answered_at=NOW, until=None).where(_is_this_call)
 _old = NOW - int_param("keep")
 SELECT_OLD_CALLS = (

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 from holdfast.extras import importing_extra
 
 with importing_extra("celery"):
-    from celery import Task
+    from celery import Task, states
     from celery._state import _task_stack
     from celery.app.task import Context, get_actual_ignore_result
     from celery.exceptions import Retry
     from celery.utils import uuid
     from kombu.exceptions import OperationalError
 
-from holdfast.errors import BadRequest
+from holdfast.engine import Outcome
+from holdfast.errors import BadRequest, GuardedWorkCancelled
 from holdfast.guard.celery.calls import Admitted, Call, CallStore, KnownCall, NewCall
 from holdfast.guard.celery.delivery import Delivery, Replacement
 from holdfast.guard.celery.message import HEADER, TRIES_HEADER, Message, continues, make_call_id
 from holdfast.guard.celery.results import GuardedResult
+from holdfast.guard.tables import CallVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,7 +103,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         In addition to Celery's options it takes those of `Work.admit`: `operation`, `fingerprint`, `requester`, `cost`
         and `cause`.
         """
-        args, kwargs, task_id = list(args or ()), dict(kwargs or {}), task_id or uuid()
+        args, kwargs, task_id = tuple(args or ()), dict(kwargs or {}), task_id or uuid()
         if self._is_retry(task_id, options):
             return self._plan_retry(task_id, args, kwargs, options)
         if self.app.conf.task_always_eager:
@@ -174,7 +176,7 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
 
     def _publish(self, call: Call, message: Message, options: Mapping[str, Any]) -> None:
         with _tolerate_broker_outage(call):
-            super().apply_async(message.args, message.kwargs, call.task_id, add_to_parent=False, **options)
+            super().apply_async(tuple(message.args), message.kwargs, call.task_id, add_to_parent=False, **options)
 
     def resend(self, job: Job) -> None:
         """Send the message of a job again, unless its time has not come: a worker or the broker keeps it."""
@@ -252,12 +254,35 @@ class GuardedTask(Task):  # type: ignore[misc]  # Celery has no types
         self.calls.mark_answered(self._call_id if self.request.id else task_id)
         super().on_failure(exc, task_id, args, kwargs, einfo)
 
+    def store_revoked(self, call: Call, request: Context) -> None:
+        """Store the state REVOKED, call the errbacks and end the canvas, as Celery does for a failure."""
+        self.backend.mark_as_failure(
+            request.id,
+            GuardedWorkCancelled(task=self.name, key=call.key),
+            request=request,
+            store_result=self.store_errors_even_if_ignored or not self.ignores_result(request),
+            state=states.REVOKED,
+        )
+        self.calls.mark_answered(call.id)
+
+    def report_revoked(self, call: Call) -> None:
+        """Send the event for a state that is stored. An outage of the broker must not change this state."""
+        if self.send_events:
+            with _tolerate_broker_outage(call):
+                self.send_event("task-revoked", terminated=False, signum=None, expired=False)
+
     def is_active(self, call: Call) -> bool:
-        """Return whether the job of a call has not ended."""
-        return call.job is not None and self.work.is_active(call.job)
+        """Return whether a call waits for a job that has not ended."""
+        return not call.settled and call.job is not None and self.work.is_active(call.job)
+
+    def is_cancelled(self, call: Call) -> bool:
+        """Return whether a call was revoked, or its job was cancelled or deleted."""
+        if call.settled or call.job is None:
+            return call.verdict is CallVerdict.REVOKED
+        return self.work.find_outcome(call.job) in (Outcome.CANCELLED, Outcome.DELETED)
 
     def has_answer(self, call_id: str) -> bool:
-        """Return whether a call is known and its job has ended."""
+        """Return whether a call is known and no longer waits for a job."""
         call = self.calls.find(call_id)
         return call is not None and not self.is_active(call)
 
