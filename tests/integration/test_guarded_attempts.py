@@ -74,15 +74,6 @@ def due_seconds(guard: Guard) -> float:
     return (slot.due_at - guard.clock.now()) / 1_000_000
 
 
-def execute_with_pauses(app: Celery) -> list[str]:
-    """Execute messages until no one is sent, each when it is due."""
-    found = []
-    while messages := sent(app):
-        time.sleep(0.05)
-        found += [execute(app, message) for message in messages]
-    return found
-
-
 def in_a_minute() -> Any:
     return Celery(set_as_current=False).now() + 60 * SECOND
 
@@ -105,7 +96,7 @@ def test_a_retry_that_a_task_raises_itself_is_another_attempt(
     assert error is not None
     assert error.code == "retry_requested"
     if not seconds:
-        assert execute_with_pauses(app) == [states.SUCCESS]
+        assert execute_all(app, pause=0.05) == [states.SUCCESS]
         assert get(result) == "done"
 
 
@@ -146,7 +137,7 @@ def test_a_message_that_a_task_rejects_for_requeueing_is_another_attempt(
         return "done"
 
     result = make(body).delay("doc")
-    assert execute_with_pauses(app) == [states.RETRY, states.RETRY, states.RETRY, states.SUCCESS]
+    assert execute_all(app, pause=0.05) == [states.RETRY, states.RETRY, states.RETRY, states.SUCCESS]
     assert get(result) == "done"
 
 

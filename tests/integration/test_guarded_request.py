@@ -246,9 +246,12 @@ def test_a_job_that_is_terminated_loses_its_process(app: Celery, index: GuardedT
     index.delay("doc")
     request = receive(app)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
-        request.on_accepted(process.pid, time.monotonic())
-        request.terminate(SimpleNamespace(terminate_job=os.kill), "KILL")
-        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+        try:
+            request.on_accepted(process.pid, time.monotonic())
+            request.terminate(SimpleNamespace(terminate_job=os.kill), "KILL")
+            assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+        finally:
+            process.kill()
     assert [job.outcome for job in jobs(index)] == [Outcome.CANCELLED]
 
 

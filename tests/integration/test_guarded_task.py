@@ -503,10 +503,7 @@ def test_retry_is_another_attempt_of_the_same_generation(app: Celery, guard: Gua
     runs: list[Any] = []
     result = make_counting_task(app, guard, runs).delay("doc")
     joined = app.tasks["count"].delay("doc")
-    while messages := sent(app):
-        time.sleep(0.1)
-        for message in messages:
-            execute(app, message)
+    execute_all(app, pause=0.1)
     assert runs == [(1, 0, 0), (1, 1, 1), (1, 2, 2), (1, 3, 3)], "more attempts than the guard counts itself"
     assert get(result) == get(joined) == "doc after 3"
 
@@ -534,10 +531,7 @@ def test_retries_of_celery_that_are_used_up_fail_the_job(app: Celery, guard: Gua
         raise ConnectionError("refused")
 
     result = call.delay("doc")
-    while messages := sent(app):
-        time.sleep(0.1)
-        for message in messages:
-            execute(app, message)
+    execute_all(app, pause=0.1)
     with pytest.raises(ConnectionError, match="refused"):
         get(result)
     assert guard.works[call.name].status("doc").status is Status.FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from celery import states
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from holdfast.guard import Guard
+
+MOST_ROUNDS = 20
 
 
 def sent(app: Celery, queue: str = "celery") -> list[Any]:
@@ -45,12 +48,15 @@ def execute(app: Celery, message: Any) -> str:
     return str(info.state) if info is not None else states.SUCCESS
 
 
-def execute_all(app: Celery) -> list[str]:
-    """Execute messages until no one is sent."""
+def execute_all(app: Celery, *, pause: float = 0) -> list[str]:
+    """Execute messages until no one is sent, all that were sent after each pause."""
     found: list[str] = []
-    while messages := sent(app):
+    for _ in range(MOST_ROUNDS):
+        if not (messages := sent(app)):
+            return found
+        time.sleep(pause)
         found += [execute(app, message) for message in messages]
-    return found
+    raise AssertionError(f"messages without end: {found}")
 
 
 def find_answered(guard: Guard) -> set[str]:
