@@ -153,9 +153,10 @@ def test_a_used_up_quota_of_a_project_passes_the_proxies_as_429(site: Site) -> N
     work.set_quota(1, scope="project")
     job = site.click(project).json()["job"]
     site.http.post(f"/study-plans/{job}/cancel").raise_for_status()
-    refused = site.click(project)
+    refused, other = site.click(project), site.click(next(projects))
     work.set_quota(quota, scope="project")
     guard.close()
+    assert other.status_code == 202
     assert refused.json()["reason"] == "project_quota_exhausted"
     assert refused.status_code == 429
     assert received(refused) in site.sent()
