@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.05
 # The shell waits until its input closes: in `end`, or when this process dies. Then it kills the process group.
 WATCHMAN = 'read -r _; kill -s KILL -- "-$1" 2>/dev/null'

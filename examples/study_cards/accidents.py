@@ -10,7 +10,6 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, fields
 
 import httpx
@@ -182,9 +181,11 @@ def play(version: str, quiet_seconds: float, judge: Callable[[Servers, list[Row]
     serve = parser.parse_args().serve
     with Servers(version) as servers:
         if serve:
+            stopped = threading.Event()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stopped.set())
             print(f"The page is at {servers.backend}/projects/1. End with Ctrl-C.", flush=True)
-            with suppress(KeyboardInterrupt):
-                signal.pause()
+            stopped.wait()
             return 0
         rows = Accidents(servers, quiet_seconds).cause_all()
         print_table(rows)

@@ -1,8 +1,8 @@
 """A simulated provider of a paid model: an HTTP server on loopback that takes its time and keeps a bill.
 
-with Provider() as provider:
-    httpx.post(f"{provider.url}/pairs", json={"project": 7, "texts": ["Krill live in the sea."]})
-    provider.paid(7)  # 1
+    with Provider() as provider:
+        httpx.post(f"{provider.url}/pairs", json={"project": 7, "texts": ["Krill live in the sea."]})
+        provider.paid(7)  # 1
 
 The provider has done its work when it answers, so a call also costs money if the caller has died meanwhile.
 """

@@ -1,7 +1,9 @@
 """All servers of one version of the app: Valkey, the paid provider, the service, its workers, and the backend.
 
-with Servers("guarded") as servers:
-    httpx.post(f"{servers.backend}/projects/7/study-plan")
+    with Servers("guarded") as servers:
+        httpx.post(f"{servers.backend}/projects/7/study-plan")
+
+They listen on free ports of the loopback address, keep their files in a temporary folder, and end with the script.
 """
 
 import itertools
