@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from bench import (
     bulk,
     deleting,
+    guarded,
     indexing,
     leases,
     machines,
@@ -101,6 +102,7 @@ def main() -> int:
     rings.report(goals)
     written = writes.report(goals)
     scraped = metrics.report(goals)
+    protected = guarded.report(goals)
 
     for goal, reached in goals.items():
         print(f"  {'reached' if reached else 'MISSED '}  {goal}")
@@ -126,6 +128,7 @@ def main() -> int:
                 "leases": leased,
                 "writes": written,
                 "metrics": scraped,
+                "guarded": protected,
                 "reached": sum(goals.values()),
                 "goals": len(goals),
             }
