@@ -17,6 +17,7 @@ from holdfast.engine.states import Status
 from tests.acceptance.test_canvas import PARKED, START, Stage, Steps, get
 from tests.support.flower_server import Flower
 from tests.support.processes import until
+from tests.support.timeouts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,7 @@ class Recorder:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._listening.wait(60)
+        assert self._listening.wait(PATIENCE_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:

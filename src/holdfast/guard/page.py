@@ -117,13 +117,12 @@ def _works_table(works: Sequence[WorkSummary]) -> str:
 
 
 def _jobs_table(jobs: Sequence[JobLine]) -> str:
-    names = ("job", "work", "key", "state", "done", "requester", "requested", "ended", "error")
+    names = ("state", "key", "work", "done", "requester", "requested", "ended", "error", "job")
     rows = (
-        _cells((one.job, one.work))
-        + f"<td class=key title='{escape(one.key)}'>{escape(one.key)}</td>"
-        + f"<td class={one.state}>{one.state}</td>"
-        + _cells((f"{one.done:,}/{one.total:,}" if one.total else "", one.requester, one.created_at))
-        + _cells((one.finished_at or "", one.error or ""))
+        f"<td class={one.state}>{one.state}</td>"
+        f"<td class=key title='{escape(one.key)}'>{escape(one.key)}</td>"
+        + _cells((one.work, f"{one.done:,}/{one.total:,}" if one.total else "", one.requester, one.created_at))
+        + _cells((one.finished_at or "", one.error or "", one.job))
         for one in jobs
     )
     return _table(names, rows)
