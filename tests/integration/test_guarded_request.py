@@ -212,10 +212,15 @@ def test_a_revoked_call_whose_job_has_ended_stores_its_state_and_calls_the_errba
     assert failed == [result.id]
 
 
-def test_a_message_of_an_unknown_call_is_revoked_by_celery(app: Celery, index: GuardedTask) -> None:
-    result = app.send_task("index", ("doc",))
-    worker_state.revoked.add(result.id)
+@pytest.mark.parametrize("expires", [None, LONG_AGO])
+def test_a_message_of_an_unknown_call_is_revoked_by_celery(
+    app: Celery, index: GuardedTask, expires: float | None
+) -> None:
+    result = app.send_task("index", ("doc",), expires=expires)
+    if expires is None:
+        worker_state.revoked.add(result.id)
     request = receive(app)
+    time.sleep(2 * LONG_AGO)
     assert request.revoked()
     assert (result.state, request.acks) == (states.REVOKED, ["acknowledged"])
     assert jobs(index) == []
